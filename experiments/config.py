@@ -1,0 +1,210 @@
+"""What a training run can be told: one frozen `TrainConfig`, one field a command-line flag.
+
+A configuration is read from a flat TOML file and flags, flags win; `to_toml` writes it so that
+reading it back gives an equal one.  A field that may be `None` is `None` by default: TOML has no
+null, so the writer leaves it out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+_DURATION = re.compile(r"(\d+(\.\d+)?(w|d|h|min|m|s|ms|us|ns))+")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
+
+
+class TrainConfig(BaseModel):
+    """The settings of a run: what to train, on which windows, how, and how it is scored.
+
+    >>> config = TrainConfig(size="7d", stride="1d", seed=3)
+    >>> config.batch_size, config.size, config.limit
+    (200, '7d', None)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    model: str = Field(default="dyrep", description="Model to train.")
+    width: int = Field(default=64, description="Width of a node's state.", ge=1)
+
+    window: Literal["fixed", "tumbling", "growing", "adaptive"] = Field(
+        default="fixed", description="How windows move over the log."
+    )
+    size: int | str | None = Field(
+        default=None,
+        description="Window length: a number of events, or a duration such as 7d; else suggested.",
+    )
+    stride: int | str | None = Field(
+        default=None,
+        description="How far the window moves, like --size (growing: by how much it grows).",
+    )
+    down: int = Field(default=50, description="Adaptive: the events of a window's core.", ge=1)
+    up: int = Field(default=300, description="Adaptive: the most events of a window.", ge=1)
+    rate: float = Field(
+        default=0.2, description="Adaptive: stride as a part of the window.", gt=0, le=1
+    )
+
+    batch_size: int = Field(default=200, description="Events between two optimiser steps.", ge=1)
+    epochs: int = Field(default=1, description="Passes over each window.", ge=1)
+    learning_rate: float = Field(
+        default=1e-3, description="Adam's step; 0 leaves the weights.", ge=0
+    )
+    clip: float = Field(default=100.0, description="Largest gradient entry; 0 does not clip.", ge=0)
+    negatives: int = Field(default=5, description="Negatives an event and side in the loss.", ge=1)
+
+    candidates: int = Field(
+        default=50,
+        description="Negatives an event is ranked against; 0 = all known destinations.",
+        ge=0,
+    )
+    edgebank_window: int | None = Field(
+        default=None,
+        description="Ticks that EdgeBank with a window remembers; else it suits the log.",
+        ge=1,
+    )
+
+    executor: Literal["levels", "sequential"] = Field(
+        default="levels", description="A level of independent events at a time, or one event."
+    )
+    dtype: Literal["float32", "float64"] = Field(
+        default="float32", description="Number type of states."
+    )
+    device: str = Field(default="cpu", description="cpu, mps, cuda or cuda:N.")
+    threads: int = Field(default=1, description="Threads of torch.", ge=1)
+    seed: int = Field(
+        default=0, description="Seed of weights, negatives and states.", ge=0, lt=2**63
+    )
+    check: bool = Field(
+        default=False, description="Compare every sampled neighbourhood with the oracle."
+    )
+
+    limit: int | None = Field(default=None, description="Only the first N events of the log.", ge=1)
+    checkpoint_seconds: float = Field(
+        default=30.0, description="Least seconds between checkpoints; 0 = after every window.", ge=0
+    )
+
+    @field_validator("size", "stride", mode="before")
+    @classmethod
+    def _read_length(cls, value: Any) -> Any:
+        """A count as int, a duration as text."""
+        if isinstance(value, str):
+            value = "".join(value.lower().split())
+            if re.fullmatch(r"-?\d+", value):
+                value = int(value)
+            elif not _DURATION.fullmatch(value):
+                raise ValueError("must be a count of events or a duration such as 7d or 1h30m")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | str)):
+            raise ValueError("must be a count of events or a duration such as 7d or 1h30m")
+        if isinstance(value, int) and value < 1:
+            raise ValueError("must be at least 1")
+        return value
+
+    @field_validator("model")
+    @classmethod
+    def _check_model(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError("must be the name of a model, such as dyrep")
+        return value
+
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, value: str) -> str:
+        if not _DEVICE.fullmatch(value):
+            raise ValueError("must be cpu, mps, cuda or cuda:N")
+        return value
+
+    @model_validator(mode="after")
+    def _check_windows(self) -> Self:
+        size, stride = self.size, self.stride
+        if self.down > self.up:
+            raise ValueError(f"`down` must not exceed `up`: got {self.down} > {self.up}")
+        if self.window == "adaptive" and (size, stride) != (None, None):
+            raise ValueError(
+                "an adaptive `window` has no `size` and `stride`: use `down`, `up` and `rate`"
+            )
+        if self.window == "tumbling" and stride is not None:
+            raise ValueError("a tumbling `window` moves by its `size`: leave `stride` out")
+        if stride is not None and size is None:
+            raise ValueError(f"`stride` needs a `size` beside it: got stride {stride} alone")
+        if stride is not None and type(stride) is not type(size):
+            raise ValueError(
+                "`size` and `stride` must both be counts or both be durations: "
+                f"got {size} and {stride}"
+            )
+        if isinstance(size, int) and isinstance(stride, int) and self.window == "fixed":
+            if stride <= size:
+                return self
+            raise ValueError(
+                "`stride` must not exceed `size`, or events between windows are lost: "
+                f"got {stride} > {size}"
+            )
+        return self
+
+
+def load_config(
+    path: str | Path | None = None, overrides: Mapping[str, Any] | None = None
+) -> TrainConfig:
+    """The configuration of the TOML file at `path` under `overrides`, which win.
+
+    Without a `path` the overrides stand over the defaults.
+
+    Raises:
+        ValueError: if the file is not TOML, a key is unknown or a value is refused; one line that
+            names the file (or the flag), the key, the value and, for a key, the nearest known one.
+        FileNotFoundError: if there is no such file.
+    """
+    settings: dict[str, Any] = {}
+    if path is not None:
+        try:
+            settings = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not a TOML file: {error}") from None
+    flags = dict(overrides or {})
+    try:
+        return TrainConfig(**{**settings, **flags})
+    except ValidationError as error:
+        faults = [_explain(fault, path, flags) for fault in error.errors(include_url=False)]
+        raise ValueError("; ".join(faults)) from None
+
+
+def to_toml(config: TrainConfig) -> str:
+    """The configuration as a TOML text, a line and a comment a field; `load_config` reads it back.
+
+    >>> print(to_toml(TrainConfig(seed=3)).splitlines()[0])
+    model = "dyrep"  # Model to train.
+    """
+    lines = []
+    for name, field in TrainConfig.model_fields.items():
+        value = getattr(config, name)
+        entry = f"# {name} is not set" if value is None else f"{name} = {_toml(value)}"
+        lines.append(f"{entry}  # {field.description}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: bool | int | float | str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)  # no text field admits a quote
+
+
+def _explain(fault: Any, path: str | Path | None, flags: Mapping[str, Any]) -> str:
+    """One fault that pydantic found, in a line."""
+    key = str(fault["loc"][0]) if fault["loc"] else ""
+    blames_file = path is not None and key not in flags and (key or not flags)
+    source = f"{path}: " if blames_file else ""
+    if fault["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(key, TrainConfig.model_fields, n=1)
+        hint = f"did you mean `{close[0]}`?" if close else "see `neutronstream train --help`"
+        return f"{source}unknown setting `{key}`: {hint}"
+    text = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    if not key:
+        return source + text
+    text = text if text.startswith("must") else f"must be {text}"
+    return f"{source}`{key}` {text}: got {fault['input']!r}"

@@ -1,0 +1,116 @@
+"""The door of the command line: which log is meant, and how a refusal reads.
+
+Every refusal is one line on stderr, `error: ...`, and exit code 2; a failed `--check` is exit code
+1; Ctrl-C is 130.  A traceback is shown for a fault of ours, or with `--debug`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from ..stream import EventLog
+
+INTERRUPTED = 130
+
+
+class Door(TyperGroup):
+    """The group of commands, with refusals in one line."""
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        """Runs a command and exits."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        try:
+            extra["standalone_mode"] = False
+            code = super().main(args=arguments, **extra)
+            sys.stdout.flush()
+        except Exception as error:
+            if "--debug" in arguments:
+                raise
+            code = _refuse(error)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def open_log(source: str, *, limit: int | None = None, **how: Any) -> EventLog:
+    """The log that `source` means: `demo`, else a file of that path, else a named data set.
+
+    `how` are the arguments of `read_log` that only a file takes (`src`, `unit`, `quarantine` ...)
+    and `initial_graph`, a file of links; None means that one was not given.
+
+    Raises:
+        ValueError: if it is none of these, or a file's option is given for something else.
+    """
+    given = {name: value for name, value in how.items() if value is not None}
+    if source != "demo" and Path(source).exists():
+        from ..stream import TICKS_PER_SECOND, read_log
+
+        if given.get("unit", "s") not in TICKS_PER_SECOND:
+            known = ", ".join(TICKS_PER_SECOND)
+            raise ValueError(f"--unit must be one of {known}: got {given['unit']!r}")
+        if "initial_graph" in given:
+            given["initial"] = given.pop("initial_graph")
+        for role in ("src", "dst", "time", "kind"):
+            if str(given.get(role, "")).isdecimal():
+                given[role] = int(given[role])  # a place, counted from 0
+        return read_log(source, limit=limit, **given)
+    if source != "demo":
+        _check_is_named(source)
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise ValueError(f"{flags} is for a file: `{source}` is a data set with columns of its own")
+    from .. import datasets
+
+    if source == "demo":
+        log = datasets.messages()
+        return log if limit is None else log.head(limit)
+    return datasets.load(source, limit=limit)
+
+
+def _check_is_named(source: str) -> None:
+    from .. import datasets
+
+    if "/" in source or os.sep in source or Path(source).suffix:
+        raise FileNotFoundError(errno.ENOENT, "no such file", source)
+    known = datasets.names()
+    if source not in known:
+        close = difflib.get_close_matches(source, [*known, "demo"], n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "see `neutronstream datasets`"
+        raise ValueError(f"`{source}` is neither a file nor a data set: {hint}")
+
+
+def _refuse(error: Exception) -> int:
+    """Prints what is wrong and returns the exit code; raises what is a fault of ours."""
+    from ..stream.errors import LeakError, NeutronStreamError
+
+    kind = type(error).__name__
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # a closed pipe: say nothing
+        return 1
+    if kind == "Abort":
+        return say("interrupted", INTERRUPTED)
+    if hasattr(error, "format_message"):  # a flag that the parser refuses
+        context = getattr(error, "ctx", None)
+        hint = f" (see `{context.command_path} --help`)" if context is not None else ""
+        text = error.format_message()
+        return say(f"error: {text}{hint}", 2) if text else 2
+    if isinstance(error, OSError) and error.filename is not None:
+        return say(f"error: {error.filename}: {(error.strerror or str(error)).lower()}", 2)
+    if isinstance(error, LeakError):
+        return say(f"error: the check failed: {error}", 1)
+    if isinstance(error, NeutronStreamError | ValueError | OSError):
+        return say(f"error: {error}", 2)
+    raise error
+
+
+def say(text: str, code: int = 0) -> int:
+    """Prints `text` on stderr as one line and returns `code`."""
+    print(" ".join(text.split()), file=sys.stderr)
+    return code

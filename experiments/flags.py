@@ -1,0 +1,109 @@
+"""Flags that commands share: how to read a log, and every field of `TrainConfig`.
+
+They take the place of a command's `**` parameter, so that no setting is written down twice.  A flag
+that is not given is None: it leaves the configuration file, or the default, in place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from .config import TrainConfig
+
+_PANELS = {  # the first field of each group of flags
+    "model": "Model",
+    "window": "Windows",
+    "batch_size": "Training",
+    "candidates": "Scoring",
+    "executor": "Execution",
+    "limit": "Run",
+}
+
+
+_READING: dict[str, tuple[type, str, str]] = {
+    "src": (str, "COLUMN", "Column of sources: a name, or a place from 0."),
+    "dst": (str, "COLUMN", "Column of destinations."),
+    "time": (str, "COLUMN", "Column of times."),
+    "kind": (str, "COLUMN", "Column of kinds."),
+    "unit": (str, "s|ms|us|ns|step", "What one tick of time is."),
+    "initial_graph": (Path, "FILE", "Links that stand before the first event."),
+    "quarantine": (Path, "FILE", "Put bad rows there and go on; else a bad row is an error."),
+}
+
+
+def with_reading(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the flags that say how to read a file in place of its `**reading`."""
+    flags = {}
+    for name, (kind, metavar, text) in _READING.items():
+        flag = "--" + name.replace("_", "-")
+        option = typer.Option(
+            flag, metavar=metavar, help=text, rich_help_panel="How to read a file"
+        )
+        flags[name] = Annotated[kind | None, option]
+    return _with_flags(command, flags)
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with a flag for each field of `TrainConfig` in place of its `**settings`."""
+    panel, flags = "", {}
+    for name in TrainConfig.model_fields:
+        panel = _PANELS.get(name, panel)
+        flags[name] = _flag(name, panel)
+    return _with_flags(command, flags)
+
+
+def split_settings(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The flags that were given, apart: (settings of a run, how to read the log)."""
+    given = {name: value for name, value in values.items() if value is not None}
+    settings = {name: given.pop(name) for name in TrainConfig.model_fields if name in given}
+    return settings, given
+
+
+def _with_flags(command: Callable[..., None], flags: dict[str, Any]) -> Callable[..., None]:
+    """`command`, its `**` parameter spelled out as keyword parameters of these annotated types."""
+    signature = inspect.signature(command, eval_str=True)
+    kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in flags.items()
+    ]
+    wider = signature.replace(parameters=[*kept, *added])
+    command.__signature__ = wider  # type: ignore[attr-defined]
+    return command
+
+
+def _flag(name: str, panel: str) -> Any:
+    """The annotated type of one flag."""
+    field = TrainConfig.model_fields[name]
+    kind, metavar = _kind(field.annotation)
+    flag = name.replace("_", "-")
+    text = field.description or ""
+    if field.default is not None and kind is not bool:
+        text += f" Default: {field.default}."
+    option = typer.Option(
+        f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+        help=text,
+        metavar=metavar,
+        show_default=False,
+        rich_help_panel=panel,
+    )
+    return Annotated[kind | None, option]
+
+
+def _kind(annotation: Any) -> tuple[Any, str | None]:
+    """The type that the parser reads, and what its value is called in the help."""
+    if get_origin(annotation) is Literal:
+        return str, "|".join(get_args(annotation))
+    kinds = set(get_args(annotation) or (annotation,)) - {type(None)}
+    if kinds == {bool}:
+        return bool, None
+    if kinds == {int}:
+        return int, "N"
+    if kinds == {float}:
+        return float, "X"
+    return str, "N|DURATION" if int in kinds else "NAME"

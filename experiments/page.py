@@ -1,0 +1,257 @@
+"""The report as one self-contained HTML page: no script, no font, no address outside it.
+
+Every text that comes from the run (names, notes, settings) is escaped here, at one place (`_text`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from .charts import Point, histogram, line_chart, stroke, thin
+from .report import METRICS, PARTS, best_scores, format_number, verdict_lines
+
+_MOST_POINTS = 80
+_EVENTS_A_POINT = 100  # fewer make scores too noisy to read
+
+_STYLE = """
+:root { color-scheme: light dark; --page: #f6f7f9; --card: #fff; --ink: #1c2430; --soft: #5b6675;
+  --rule: #e2e6eb; --good: #0b7a4b; --c0: #1459d9; --c1: #c2570c; --c2: #7a3fb5; --c3: #0c7f78;
+  --c4: #8a6d00; --c5: #b0275f; }
+@media (prefers-color-scheme: dark) { :root { --page: #10141a; --card: #181e27; --ink: #e6eaf0;
+  --soft: #9aa7b8; --rule: #2b3441; --good: #4fd08f; --c0: #74a7ff; --c1: #ffa25e; --c2: #c99bf5;
+  --c3: #4fd1c5; --c4: #e0c04a; --c5: #ff8ab5; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+main { max-width: 1120px; margin: 0 auto; padding: 32px 20px 48px; }
+h1 { font-size: 26px; margin: 0; } h2 { font-size: 16px; margin: 0 0 10px; }
+p { margin: 4px 0; } ul { margin: 10px 0 6px; padding-left: 20px; } .soft { color: var(--soft); }
+section, .tile { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
+section { padding: 16px 18px; margin-top: 16px; overflow-x: auto; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 12px;
+  margin-top: 20px; }
+.tile { padding: 12px 16px; } .tile b { display: block; font-size: 22px; line-height: 1.3; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr));
+  gap: 16px; }
+.charts section { margin-top: 0; } .charts { margin-top: 16px; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: 5px 10px; text-align: right; border-bottom: 1px solid var(--rule); }
+th:first-child, td:first-child { text-align: left; }
+thead th { color: var(--soft); font-weight: 500; }
+tr:last-child td { border-bottom: 0; }
+td b { color: var(--good); } td:nth-child(2) { white-space: nowrap; }
+table.pairs td { text-align: left; white-space: normal; }
+table.pairs td:first-child { color: var(--soft); width: 40%; }
+code { font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
+svg { display: block; width: 100%; height: auto; }
+svg text { fill: var(--soft); } .grid { stroke: var(--rule); }
+.axis { stroke: var(--soft); }
+.line path { stroke: var(--c); } .line circle { fill: var(--c); }
+.line circle:hover { opacity: 1; }
+.bar { fill: var(--c0); } .bar:hover { opacity: .75; }
+.c0 { --c: var(--c0); } .c1 { --c: var(--c1); } .c2 { --c: var(--c2); } .c3 { --c: var(--c3); }
+.c4 { --c: var(--c4); } .c5 { --c: var(--c5); }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 0 0 6px; color: var(--soft);
+  font-size: 13px; } .legend svg { display: inline-block; width: 26px; height: 10px;
+  margin-right: 6px; vertical-align: middle; }
+.columns { columns: 3 300px; column-gap: 16px; margin-top: 16px; }
+.columns section { break-inside: avoid; margin: 0 0 16px; }
+tbody + tbody { border-top: 2px solid var(--soft); }
+"""
+
+
+def render_page(report: Mapping[str, Any]) -> str:
+    """The report (in plain types, see `to_plain`) as an HTML page.
+
+    Parts that the report lacks are left out; an empty report gives a page that says so.
+    """
+    config = report.get("config") or {}
+    model = str(config.get("model", "model"))
+    metrics = report.get("metrics") or {}
+    ranking = report.get("ranking") or {}
+    title = f"{model} on {report.get('log') or 'a log'}"
+    verdict = verdict_lines(metrics, model) if metrics else []
+    body = [
+        f"<h1>{_text(title)}</h1>",
+        f'<p class="soft">{_text(_subtitle(report))}</p>',
+        _tiles(report, model),
+        _section("Scores", _scores(metrics, model) + _listed(verdict) + _rule(ranking)),
+        f'<div class="charts">{_charts(report, model)}',
+        _section("Events and speed", _pairs(report.get("counts"), report.get("throughput"))),
+        "</div>",
+        '<div class="columns">',
+        _section("Ranking", _pairs(ranking)),
+        _section("Settings", _pairs(config)),
+        _section("Versions", _pairs(report.get("versions"))),
+        "</div>",
+        _section("Notes", _listed(report.get("notes") or [])),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(title)}</title><style>{_STYLE}</style></head>\n<body><main>"
+        + "\n".join(part for part in body if part)
+        + "</main></body></html>\n"
+    )
+
+
+def _subtitle(report: Mapping[str, Any]) -> str:
+    windows = report.get("windows") or []
+    applied = (report.get("counts") or {}).get("applied")
+    words = [f"{format_number(applied)} events"] if applied is not None else []
+    words.append(f"{len(windows):,} windows" if windows else "no windows")
+    words.append("every event is predicted before it is learned")
+    return ", ".join(words)
+
+
+def _tiles(report: Mapping[str, Any], model: str) -> str:
+    metrics = report.get("metrics") or {}
+    own = metrics.get(model, {}).get("last_half", {})
+    rivals = {name: scores for name, scores in metrics.items() if name != model}
+    best = best_scores(rivals, "last_half")
+    tiles = []
+    for name in ("ap", "mrr"):
+        if own.get(name) is not None:
+            rival = f"best baseline {format_number(best.get(name), name)}"
+            tiles.append((name.upper() + ", last half", format_number(own[name], name), rival))
+    speed = (report.get("throughput") or {}).get("train_events_per_second")
+    if speed is not None:
+        seconds = format_number((report.get("throughput") or {}).get("seconds"))
+        tiles.append(("Training", f"{speed:,.0f}", f"events/s, {seconds} s in all"))
+    counts = report.get("counts") or {}
+    if counts:
+        rest = ", ".join(
+            f"{format_number(counts.get(key))} {key}" for key in ("late", "quarantined")
+        )
+        tiles.append(("Applied", format_number(counts.get("applied")), rest))
+    return '<div class="tiles">' + "".join(_tile(*tile) for tile in tiles) + "</div>"
+
+
+def _tile(label: str, value: str, remark: str) -> str:
+    return (
+        f'<div class="tile"><span class="soft">{_text(label)}</span><b>{_text(value)}</b>'
+        f'<span class="soft">{_text(remark)}</span></div>'
+    )
+
+
+def _scores(metrics: Mapping[str, Any], model: str) -> str:
+    """The table: a row a scorer and part, the best of each part in bold."""
+    if not metrics:
+        return '<p class="soft">Nothing was scored.</p>'
+    head = "".join(f"<th>{name.upper()}</th>" for name in METRICS)
+    bodies = []
+    for part, words in PARTS.items():
+        rows = []
+        best = best_scores(metrics, part)
+        for scorer, scores in metrics.items():
+            values = scores.get(part, {})
+            cells = "".join(_cell(values.get(name), name, best.get(name)) for name in METRICS)
+            events = format_number(values.get("events"))
+            own = f"<strong>{_text(scorer)}</strong>" if scorer == model else _text(scorer)
+            rows.append(f"<tr><td>{own}</td><td>{words}</td>{cells}<td>{events}</td></tr>")
+        bodies.append(f"<tbody>{''.join(rows)}</tbody>")
+    return (
+        f"<table><thead><tr><th>Scorer</th><th>Part</th>{head}<th>Events</th></tr></thead>"
+        f"{''.join(bodies)}</table>"
+    )
+
+
+def _cell(value: Any, name: str, best: float | None) -> str:
+    text = format_number(value, name)
+    return f"<td><b>{text}</b></td>" if value is not None and value == best else f"<td>{text}</td>"
+
+
+def _rule(ranking: Mapping[str, Any]) -> str:
+    against = ranking.get("candidates")
+    if against is None:
+        return ""
+    pool = "all known destinations" if against == "all" else f"{against} known destinations"
+    ties = ranking.get("tie_rule", "average rank")
+    words = f"Ranked against {pool}; ties: {ties}; MAR: lower is better."
+    return f'<p class="soft">{_text(words)}</p>'
+
+
+def _charts(report: Mapping[str, Any], model: str) -> str:
+    windows = report.get("windows") or []
+    if not windows:
+        return ""
+    baselines = list(dict.fromkeys(name for w in windows for name in (w.get("baselines") or {})))
+    charts = [_over_stream(windows, "Loss", {model: _own("loss")})]
+    for name in ("ap", "mrr"):
+        lines = {model: _own(name)} | {rival: _of(rival, name) for rival in baselines}
+        charts.append(_over_stream(windows, name.upper(), lines))
+    speed = {"training": _own("train_events_per_second")}
+    charts.append(_over_stream(windows, "Events a second", speed, from_zero=True))
+    levels = report.get("levels") or {}
+    widths = {int(width): int(count) for width, count in (levels.get("histogram") or {}).items()}
+    if widths:
+        drawn = histogram("Width of levels", widths, x_label="events in a level")
+        mean = format_number(levels.get("average_width"))
+        words = f"mean {mean}, widest {format_number(levels.get('max_width'))}"
+        charts.append(
+            _section("Levels: events that run together", f'<p class="legend">{words}</p>{drawn}')
+        )
+    return "".join(charts)
+
+
+def _own(name: str) -> Any:
+    return lambda window: window.get(name)
+
+
+def _of(baseline: str, name: str) -> Any:
+    return lambda window: ((window.get("baselines") or {}).get(baseline) or {}).get(name)
+
+
+def _over_stream(
+    windows: Sequence[Mapping[str, Any]],
+    title: str,
+    lines: Mapping[str, Any],
+    *,
+    from_zero: bool = False,
+) -> str:
+    """One chart: the lines over the position of the first predicted event of each window."""
+    weights = [float(window.get("events") or 0) for window in windows]
+    most = min(len(windows), _MOST_POINTS, max(10, int(sum(weights)) // _EVENTS_A_POINT))
+    series: dict[str, list[Point]] = {}
+    for name, value_of in lines.items():
+        points = [(float(window.get("test_start") or 0), value_of(window)) for window in windows]
+        series[name] = thin(points, weights, most)
+    label = f"position in the stream (a point: about {sum(weights) / most:,.0f} events)"
+    drawn = line_chart(title, series, x_label=label, from_zero=from_zero)
+    legend = "".join(
+        f'<span><svg viewBox="0 0 26 10" aria-hidden="true"><g class="line c{number % 6}">'
+        f'<path d="M0 5H26" {stroke(number)}/></g></svg>{_text(name)}</span>'
+        for number, name in enumerate(series)
+    )
+    return _section(f"{title} over the stream", f'<p class="legend">{legend}</p>{drawn}')
+
+
+def _pairs(*groups: Any) -> str:
+    rows = []
+    for key, value in (pair for group in groups for pair in (group or {}).items()):
+        whole = isinstance(value, int) and not isinstance(value, bool) and key != "seed"
+        text = format_number(value) if whole else _plain_value(value)
+        rows.append(f"<tr><td>{_text(key)}</td><td><code>{_text(text)}</code></td></tr>")
+    return f'<table class="pairs"><tbody>{"".join(rows)}</tbody></table>' if rows else ""
+
+
+def _plain_value(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def _listed(lines: Sequence[Any]) -> str:
+    return f"<ul>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>" if lines else ""
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{_text(title)}</h2>{content}</section>" if content else ""
+
+
+def _text(value: Any) -> str:
+    return escape(str(value), quote=True)

@@ -1,0 +1,79 @@
+"""What a finished run says of itself: the report, as data."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from .report import to_plain
+
+if TYPE_CHECKING:
+    from .fit import Trainer
+
+PACKAGES = ("neutronstream", "torch", "numpy", "numba", "pyarrow", "scikit-learn")
+TIE_RULE = "average rank: 1 + greater + equal / 2"
+
+
+def make_report(trainer: Trainer) -> dict[str, Any]:
+    """The report of a run whose windows are all done, in JSON's own types."""
+    log, config, done = trainer.log, trainer.config, trainer.done
+    applied = trainer.replay.graph.position
+    widths = dict(sorted(done.widths.items()))
+    levels, events = sum(widths.values()), sum(w * count for w, count in widths.items())
+    notes = list(log.notes)
+    if trainer.evaluation.unscored:
+        notes.append(
+            f"{trainer.evaluation.unscored} events had no other known destination to be ranked "
+            "against and are not in the metrics"
+        )
+    return to_plain(  # type: ignore[no-any-return]
+        {
+            "log": log.name,
+            "windows": done.windows,
+            "metrics": trainer.evaluation.value(),
+            "counts": {
+                "read": len(log) + log.quarantined,
+                "applied": applied,
+                "late": 0,
+                "quarantined": log.quarantined,
+            },
+            "throughput": {
+                "train_events_per_second": _rate(done.train_events, done.train_seconds),
+                "predict_events_per_second": _rate(done.stop, done.predict_seconds),
+                "seconds": done.seconds,
+            },
+            "levels": {
+                "average_width": events / levels if levels else None,
+                "max_width": max(widths, default=0),
+                "histogram": widths,
+            },
+            "ranking": {
+                "candidates": config.candidates or "all",
+                "drawn_from": "destinations known before the event, without its own two ends",
+                "negatives": config.negatives,
+                "tie_rule": TIE_RULE,
+                "batch_size": config.batch_size,
+                "edgebank_window": trainer.evaluation.memory,
+                "data_checksum": log.checksum,
+            },
+            "config": config.model_dump(),
+            "versions": versions(),
+            "notes": notes,
+        }
+    )
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def _rate(events: int, seconds: float) -> float | None:
+    return events / seconds if seconds > 0 else None

@@ -1,0 +1,130 @@
+"""Loops of the scheduler: arrays and integers in, preallocated arrays out."""
+
+import numpy as np
+from numba import njit
+
+from ..stream import Bool, Int64
+
+
+@njit(cache=True)
+def resolve_rows(
+    read_start: Int64,  # (n + 1,) where the reads of each event begin
+    read_node: Int64,
+    write_start: Int64,  # (n + 1,)
+    write_node: Int64,
+    scored: Int64,  # (n, m) nodes read for scoring only; they order nothing
+    row_of: Int64,  # (num_nodes,) all -1; scratch, left as it was found
+    base: Int64,  # out, room for every distinct node
+    read_row: Int64,  # out; base rows are 0.., the row of write slot w is -1 - w
+    score_row: Int64,  # out, (n, m)
+    level: Int64,  # out, (n,)
+    last_row: Int64,  # out, like base: the last version of each base node
+) -> int:
+    """One pass in log order: the version every read must see, and the level of every event.
+
+    Returns the number of base rows.  Every write makes a new version, so only reads of earlier
+    writes order events.
+    """
+    num_base = 0
+    slot_level = np.zeros(len(write_node), np.int64)
+    for event in range(len(level)):
+        depth = 0
+        for column in range(scored.shape[1]):
+            node = scored[event, column]
+            if row_of[node] == -1:
+                base[num_base] = node
+                last_row[num_base] = num_base
+                row_of[node] = num_base
+                num_base += 1
+            score_row[event, column] = last_row[row_of[node]]
+        for slot in range(read_start[event], read_start[event + 1]):
+            node = read_node[slot]
+            if row_of[node] == -1:
+                base[num_base] = node
+                last_row[num_base] = num_base
+                row_of[node] = num_base
+                num_base += 1
+            row = last_row[row_of[node]]
+            read_row[slot] = row
+            if row < 0:
+                depth = max(depth, slot_level[-1 - row] + 1)
+        level[event] = depth
+        for slot in range(write_start[event], write_start[event + 1]):
+            node = write_node[slot]
+            if row_of[node] == -1:
+                base[num_base] = node
+                row_of[node] = num_base
+                num_base += 1
+            last_row[row_of[node]] = -1 - slot
+            slot_level[slot] = depth
+    for row in range(num_base):
+        row_of[base[row]] = -1
+    return num_base
+
+
+@njit(cache=True)
+def cut_pieces(
+    order: Int64,  # (n,) events level by level
+    level: Int64,  # (n,)
+    length: Int64,  # (n,) the longer neighbour list of the two ends
+    budget: int,
+    piece_stop: Int64,  # out, room for n
+    piece_width: Int64,  # out, room for n: the longest list in the piece, at least 1
+) -> int:
+    """Cut the ordered events where the level changes, or where padding would waste memory."""
+    pieces = 0
+    start = 0
+    width = 1
+    total = 0
+    for place in range(len(order)):
+        event = order[place]
+        wider = max(width, length[event])
+        count = place - start + 1
+        full = count > 1 and wider * count > 2 * (total + length[event]) + budget
+        if place > start and (level[event] != level[order[place - 1]] or full):
+            piece_stop[pieces] = place
+            piece_width[pieces] = width
+            pieces += 1
+            start = place
+            width = max(1, length[event])
+            total = 0
+        else:
+            width = wider
+        total += length[event]
+    if len(order):
+        piece_stop[pieces] = len(order)
+        piece_width[pieces] = width
+        pieces += 1
+    return pieces
+
+
+@njit(cache=True)
+def pad_lists(
+    order: Int64,
+    piece_stop: Int64,
+    piece_width: Int64,
+    indptr: Int64,  # (2 n + 1,) the lists of source and destination of each event
+    values: Int64,
+    fill: int,
+    padded: Int64,  # out, sum over pieces of 2 * events * width
+    mask: Bool,  # out, the same
+) -> None:
+    """Lay the neighbour lists of every piece out as (events, 2, width), piece after piece."""
+    cell = 0
+    place = 0
+    for piece in range(len(piece_stop)):
+        width = piece_width[piece]
+        while place < piece_stop[piece]:
+            event = order[place]
+            for side in range(2):
+                start = indptr[2 * event + side]
+                length = indptr[2 * event + side + 1] - start
+                for column in range(width):
+                    if column < length:
+                        padded[cell] = values[start + column]
+                        mask[cell] = True
+                    else:
+                        padded[cell] = fill
+                        mask[cell] = False
+                    cell += 1
+            place += 1

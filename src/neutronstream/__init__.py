@@ -1,0 +1,58 @@
+"""Exact and fast training of dynamic graph neural networks on event streams.
+
+    log = neutronstream.read_log("messages.csv")
+    report = neutronstream.fit(log, neutronstream.TrainConfig(), "runs/messages")
+
+The names here are loaded when they are first used, so that importing the package is cheap;
+everything else lives in its folder: `neutronstream.stream`, `.storage`, `.models`, ...
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .datasets import load, messages
+    from .experiments.config import TrainConfig
+    from .experiments.fit import fit
+    from .storage import DynamicGraph
+    from .stream import EventBatch, EventLog, read_log, slide
+
+__all__ = [
+    "DynamicGraph",
+    "EventBatch",
+    "EventLog",
+    "TrainConfig",
+    "__version__",
+    "fit",
+    "load",
+    "messages",
+    "read_log",
+    "slide",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "DynamicGraph": ".storage",
+    "EventBatch": ".stream",
+    "EventLog": ".stream",
+    "TrainConfig": ".experiments.config",
+    "fit": ".experiments.fit",
+    "load": ".datasets",
+    "messages": ".datasets",
+    "read_log": ".stream",
+    "slide": ".stream",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, loaded from its folder on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

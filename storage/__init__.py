@@ -1,0 +1,23 @@
+"""The dynamic graph, its node state, negative samples and checkpoints."""
+
+from .checkpoint import read_checkpoint, write_checkpoint
+from .graph import Direction, DynamicGraph, Links, Neighborhood
+from .negatives import NegativeSampler, Role
+from .oracle import OracleGraph, compare
+from .state import Fill, Mark, NodeState
+
+__all__ = [
+    "Direction",
+    "DynamicGraph",
+    "Fill",
+    "Links",
+    "Mark",
+    "NegativeSampler",
+    "Neighborhood",
+    "NodeState",
+    "OracleGraph",
+    "Role",
+    "compare",
+    "read_checkpoint",
+    "write_checkpoint",
+]

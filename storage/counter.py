@@ -1,0 +1,24 @@
+"""Counter-based randomness: a number is a pure function of its key, so nothing has to be restored.
+
+A key is folded from words (a seed, a name, a position ...) by `kernels.fold`, one after the other
+(the idea of Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from . import kernels
+
+
+def key_of(*words: int | str) -> np.uint64:
+    """The key of these integers (taken modulo 2**64) and texts, in this order."""
+    key = np.uint64(0)
+    with np.errstate(over="ignore"):  # uint64 wraps on purpose; the interpreter would warn
+        for word in words:
+            if isinstance(word, str):
+                word = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "little")
+            key = np.uint64(kernels.fold(key, np.uint64(word % 2**64)))
+    return key

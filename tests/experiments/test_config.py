@@ -1,0 +1,159 @@
+"""A configuration is checked at the door, read from TOML and flags, and written back equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from neutronstream.experiments.config import TrainConfig, load_config, to_toml
+
+
+def test_the_defaults_are_these() -> None:
+    assert TrainConfig().model_dump() == {
+        "model": "dyrep",
+        "width": 64,
+        "window": "fixed",
+        "size": None,
+        "stride": None,
+        "down": 50,
+        "up": 300,
+        "rate": 0.2,
+        "batch_size": 200,
+        "epochs": 1,
+        "learning_rate": 1e-3,
+        "clip": 100.0,
+        "negatives": 5,
+        "candidates": 50,
+        "edgebank_window": None,
+        "executor": "levels",
+        "dtype": "float32",
+        "device": "cpu",
+        "threads": 1,
+        "seed": 0,
+        "check": False,
+        "limit": None,
+        "checkpoint_seconds": 30.0,
+    }
+
+
+def test_a_configuration_is_frozen() -> None:
+    with pytest.raises(ValidationError):
+        setattr(TrainConfig(), "seed", 3)  # noqa: B010
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("seed = 3\nwidth = 32\n")
+    config = load_config(path, {"width": 16})
+    assert (config.seed, config.width, config.epochs) == (3, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [(600, 600), ("600", 600), ("7d", "7d"), (" 1H30m ", "1h30m"), (None, None)]
+)
+def test_a_window_length_is_a_count_or_a_duration(value: Any, kept: Any) -> None:
+    assert TrainConfig(size=value).size == kept
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seeed": 1}, "unknown setting `seeed`: did you mean `seed`"),
+        ({"zzzz": 1}, "unknown setting `zzzz`: see `neutronstream train --help`"),
+        ({"rate": 2.0}, "`rate` must be less than or equal to 1: got 2.0"),
+        ({"rate": 0}, "`rate` must be greater than 0: got 0"),
+        ({"learning_rate": -1}, "`learning_rate` must be greater than or equal to 0: got -1"),
+        ({"learning_rate": float("nan")}, "`learning_rate` must be a finite number: got nan"),
+        ({"clip": float("inf")}, "`clip` must be a finite number: got inf"),
+        ({"width": True}, "`width` must be a valid integer: got True"),
+        ({"width": "64"}, "`width` must be a valid integer: got '64'"),
+        ({"limit": 0}, "`limit` must be greater than or equal to 1: got 0"),
+        ({"window": "ring"}, "`window` must be 'fixed', 'tumbling', 'growing' or 'adaptive'"),
+        ({"device": "gpu"}, "`device` must be cpu, mps, cuda or cuda:N: got 'gpu'"),
+        ({"model": "A b"}, "`model` must be the name of a model, such as dyrep: got 'A b'"),
+        ({"size": 0}, "`size` must be at least 1: got 0"),
+        ({"size": -5}, "`size` must be at least 1: got -5"),
+        ({"size": 2.5}, "`size` must be a count of events or a duration such as 7d"),
+        ({"size": "7 parsecs"}, "`size` must be a count of events or a duration such as 7d"),
+        ({"size": True}, "`size` must be a count of events or a duration such as 7d"),
+        ({"size": 5, "stride": 6}, "`stride` must not exceed `size`, .*: got 6 > 5"),
+        ({"size": 5, "stride": "1d"}, "must both be counts or both be durations: got 5 and 1d"),
+        ({"stride": 5}, "`stride` needs a `size` beside it: got stride 5 alone"),
+        ({"window": "tumbling", "size": 5, "stride": 5}, "a tumbling `window` moves by its `size`"),
+        ({"window": "adaptive", "size": 5}, "an adaptive `window` has no `size` and `stride`"),
+        ({"down": 9, "up": 8}, "`down` must not exceed `up`: got 9 > 8"),
+    ],
+)
+def test_a_bad_setting_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        load_config(None, settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bad_key_of_a_file_is_refused_with_the_name_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("batchsize = 3\n[train]\nseed = 1\n")
+    with pytest.raises(ValueError, match=r"run.toml: unknown setting `batchsize`: did you mean `b"):
+        load_config(path)
+    with pytest.raises(ValueError, match=r"run.toml: unknown setting `train`"):
+        load_config(path)
+
+
+def test_a_bad_flag_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("seed = 1\n")
+    with pytest.raises(ValueError, match=r"^`width` must be"):
+        load_config(path, {"width": 0})
+
+
+@pytest.mark.parametrize("content", [b"seed = ", b"\xff\xfe", b"just words"])
+def test_a_file_that_is_not_toml_is_refused_with_its_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "run.toml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"run.toml is not a TOML file"):
+        load_config(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"run\.toml"):
+        load_config(tmp_path / "run.toml")
+
+
+def test_a_field_that_may_be_none_is_none_by_default() -> None:
+    for name, field in TrainConfig.model_fields.items():
+        if "None" in str(field.annotation):
+            assert field.default is None, name
+
+
+lengths = st.one_of(
+    st.none(), st.tuples(st.integers(5, 9), st.integers(1, 5)), st.just(("2d", "1h30m"))
+)
+
+
+@given(
+    lengths=lengths,
+    seed=st.integers(0, 2**63 - 1),
+    learning_rate=st.floats(0, 10),
+    limit=st.none() | st.integers(1, 10**12),
+    check=st.booleans(),
+    device=st.sampled_from(["cpu", "cuda:1"]),
+)
+def test_what_is_written_is_read_back_equal(
+    tmp_path_factory: pytest.TempPathFactory, lengths: Any, **settings: Any
+) -> None:
+    size, stride = lengths or (None, None)
+    config = TrainConfig(size=size, stride=stride, **settings)
+    path = tmp_path_factory.mktemp("config") / "config.toml"
+    path.write_text(to_toml(config))
+    assert load_config(path) == config
+
+
+def test_every_setting_stands_in_the_written_text_with_its_meaning() -> None:
+    lines = to_toml(TrainConfig()).splitlines()
+    assert lines[1] == "width = 64  # Width of a node's state."
+    assert len(lines) == len(TrainConfig.model_fields)

@@ -1,0 +1,83 @@
+"""Batches are structs of arrays; a log numbers its nodes as they appear."""
+
+from __future__ import annotations
+
+import doctest
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import neutronstream.stream as stream
+from neutronstream.stream import EventBatch, EventLog, OrderError, events, windows
+
+
+@pytest.mark.parametrize("module", [events, windows])
+def test_the_examples_in_docstrings_are_true(module: ModuleType) -> None:
+    tried = doctest.testmod(module)
+    assert tried.attempted > 0 and tried.failed == 0
+
+
+def test_public_names_are_those_of_the_folder() -> None:
+    names = {name for name, value in vars(stream).items() if not isinstance(value, ModuleType)}
+    assert sorted(stream.__all__) == sorted(name for name in names if name[0] != "_")
+
+
+def test_nodes_are_numbered_by_first_appearance_source_before_destination() -> None:
+    log = EventLog.from_arrays([9, 7, 9], [5, 9, 3], [0, 0, 1])
+    assert log.nodes.to_pylist() == [9, 5, 7, 3]
+    assert [log.nodes_before(p) for p in range(4)] == [0, 2, 3, 4]
+    assert log.name_of([3, 0]) == [3, 9]
+
+
+def test_initial_links_are_known_before_the_first_event() -> None:
+    log = EventLog.from_arrays(["c"], ["a"], [5], initial=(["a"], ["b"]))
+    assert log.nodes.to_pylist() == ["a", "b", "c"]
+    assert log.initial is not None and log.initial.time.tolist() == [5]
+    assert log.nodes_before(0) == 2
+
+
+def test_a_head_knows_only_its_own_nodes() -> None:
+    log = EventLog.from_arrays([0, 2], [1, 3], [0, 1])
+    head = log.head(1)
+    assert (len(head), head.num_nodes) == (1, 2)
+    assert log.head(5) is log
+    with pytest.raises(ValueError, match="`limit` must not be negative: got -1"):
+        log.head(-1)
+
+
+def test_a_slice_is_a_view_and_a_mask_is_a_copy() -> None:
+    log = EventLog.from_arrays([0, 1], [1, 2], [3, 4], weight=[0.5, 1.5], label=[0, 1])
+    batch = log[1:2]
+    assert isinstance(batch, EventBatch) and batch.src.base is not None
+    assert np.shares_memory(batch.src, log.events.src)
+    picked = log.events[np.array([False, True])]
+    assert (picked.time.tolist(), picked.features) == ([4], None)
+    assert picked.weight is not None and picked.weight.tolist() == [1.5]
+
+
+def test_columns_of_different_lengths_are_refused() -> None:
+    one, two = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    with pytest.raises(ValueError, match="`dst` must have one value an event: got 2 for 1"):
+        EventBatch(one, two, one, np.zeros(1, np.uint8))
+    with pytest.raises(ValueError, match="must have one value an event, and `initial` as many"):
+        EventLog.from_arrays([1], [1, 2], [0])
+
+
+def test_falling_times_are_refused() -> None:
+    with pytest.raises(OrderError, match="position 1 has 2 after 3; sort the events first"):
+        EventLog.from_arrays([0, 1], [1, 2], [3, 2])
+
+
+def test_kinds_are_coded_by_first_appearance() -> None:
+    log = EventLog.from_arrays([0, 1, 2], [1, 2, 3], [0, 1, 2], kind=["b", "a", "b"])
+    assert (log.kinds, log.events.kind.tolist()) == (("b", "a"), [0, 1, 0])
+    with pytest.raises(ValueError, match="at most 256 kinds of event are supported: got 257"):
+        EventLog.from_arrays([0] * 257, [1] * 257, [0] * 257, kind=[str(i) for i in range(257)])
+
+
+def test_the_checksum_changes_with_any_value() -> None:
+    log = EventLog.from_arrays([0, 1], [1, 2], [3, 4])
+    assert log.checksum == EventLog.from_arrays([0, 1], [1, 2], [3, 4]).checksum
+    assert log.checksum != EventLog.from_arrays([0, 1], [1, 2], [3, 5]).checksum
+    assert log.checksum != EventLog.from_arrays([0, 1], [1, 2], [3, 4], weight=[1, 1]).checksum
