@@ -33,6 +33,9 @@ class TrainConfig(BaseModel):
 
     model: str = Field(default="dyrep", description="Model to train.")
     width: int = Field(default=64, description="Width of a node's state.", ge=1)
+    intensity: Literal["linear", "bilinear"] = Field(
+        "linear", description="DyRep: published linear intensity, or with a bilinear interaction."
+    )
 
     window: Literal["fixed", "tumbling", "growing", "adaptive"] = Field(
         default="fixed", description="How windows move over the log."

@@ -57,7 +57,7 @@ class Trainer:
         self.config = config
         self.dtype = getattr(torch, config.dtype)
         self.model: DynamicGNN = MODELS[config.model](
-            config.width, log.kinds, num_negatives=config.negatives
+            config.width, log.kinds, num_negatives=config.negatives, intensity=config.intensity
         ).to(config.device, self.dtype)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
         self.replay = Replay(
@@ -160,7 +160,7 @@ class Trainer:
 def fit(
     log: EventLog,
     config: TrainConfig,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     *,
     resume: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
@@ -182,7 +182,7 @@ def fit(
     try:
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            return _fit(log, config, folder, resume, progress)
+            return _fit(log, config, Path(folder) if folder else None, resume, progress)
     finally:
         torch.set_num_threads(threads)
 

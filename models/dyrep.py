@@ -8,7 +8,7 @@ those of the states before the event.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -74,7 +74,10 @@ class DyRep(DynamicGNN):
         z_u' = sigmoid(W_struct h_v + W_rec z_u + W_t dt_u), and z_v' with u and v exchanged
 
     Intensity of kind k (eq. 1, 2, symmetrised): psi_k log(1 + exp(g / psi_k)), with
-    g = (omega_k [z_u; z_v] + omega_k [z_v; z_u]) / 2 + c_k.
+    g = (omega_k [z_u; z_v] + omega_k [z_v; z_u]) / 2 + c_k.  This g is a sum over the two nodes, so
+    it ranks the partners of every node alike; `intensity="bilinear"` adds the interaction
+    z_u^T (M_k + M_k^T) z_v / 2 of states centred on 1/2, after Knyazev et al., "Learning Temporal
+    Attention in Dynamic Graphs with Bilinear Interactions", PLoS ONE 2021.
     """
 
     default_name = "dyrep"
@@ -86,6 +89,7 @@ class DyRep(DynamicGNN):
         kinds: Sequence[str] = ("event",),
         *,
         num_negatives: int = 5,
+        intensity: Literal["linear", "bilinear"] = "linear",
         association: Sequence[str] = ("AE", "association"),
     ) -> None:
         super().__init__()
@@ -93,6 +97,8 @@ class DyRep(DynamicGNN):
             raise ValueError(f"`width` must be at least 1: got {width}")
         if num_negatives < 1:
             raise ValueError(f"`num_negatives` must be at least 1: got {num_negatives}")
+        if intensity not in ("linear", "bilinear"):
+            raise ValueError(f"`intensity` must be 'linear' or 'bilinear': got {intensity!r}")
         self.tables = {"embedding": width}
         self.derived = {"message": width}
         self.fill = {"embedding": "normal"}
@@ -105,6 +111,9 @@ class DyRep(DynamicGNN):
         self.elapsed = nn.Linear(4, width, bias=False)
         self.omega = nn.Linear(2 * width, len(kinds))
         self.psi = nn.Parameter(torch.full((len(kinds),), 0.5))
+        self.interaction: nn.Parameter | None = None  # (kinds, width, width)
+        if intensity == "bilinear":
+            self.interaction = nn.Parameter(torch.randn(len(kinds), width, width) / width)
         for layer in (self.neighbor, self.structure, self.recurrence, self.elapsed, self.omega):
             nn.init.xavier_normal_(layer.weight)
             if layer.bias is not None:
@@ -167,13 +176,17 @@ class DyRep(DynamicGNN):
         return torch.where(partner.any(-1, keepdim=True), row, attention)
 
     def intensity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
-        """Intensities (..., kinds) of every kind between states (..., width), broadcast.
+        """Intensities (n, m, kinds) of every kind between states (n, 1, width) and (n, m, width).
 
-        The symmetrised form is a sum over both ends, so each needs one product only.
+        The symmetrised linear form is a sum over both ends, so each needs one product only.
         """
         first, second = self.omega.weight.chunk(2, dim=1)
         omega = (first + second) / 2
         g = F.linear(z_a, omega) + F.linear(z_b, omega) + self.omega.bias
+        if self.interaction is not None:
+            between = (self.interaction + self.interaction.transpose(1, 2)) / 2
+            turned = torch.einsum("nud,kde->nek", z_a - 0.5, between)  # (n, width, kinds); u is 1
+            g = g + torch.bmm(z_b - 0.5, turned)
         rate: Tensor = _ScaledSoftplus.apply(g, self.psi)
         return rate
 
@@ -195,10 +208,16 @@ class DyRep(DynamicGNN):
         return loss
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
-        """Log intensity of the event's kind."""
+        """Log density of an event of that kind now: log intensity minus its integral (eq. 1).
+
+        Between events the intensity of a pair stands still, so that the integral is the intensity
+        times the time since the last event of either; time is counted in mean gaps of a node.
+        """
         rate = self.intensity(src.states["embedding"], dst.states["embedding"])
         kind = events.kind[:, None, None].expand(-1, rate.shape[1], 1)
-        return torch.log(rate.gather(2, kind).squeeze(2) + 1e-10)
+        rate = rate.gather(2, kind).squeeze(2)  # (n, m)
+        idle = torch.minimum(src.idle, dst.idle).to(rate.dtype)
+        return torch.log(rate + 1e-10) - rate * idle
 
     @torch.no_grad()
     def constrain(self) -> None:

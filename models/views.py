@@ -60,5 +60,5 @@ class Nodes:
 
     states: Mapping[str, Tensor]  # each (n, m, width)
     gap: Tensor  # (n, m) float64, seconds since the node's last event
-    idle: Tensor  # (n, m) float64, events of the whole stream since the node's last event
+    idle: Tensor  # (n, m) float64, the same in mean gaps of a node: events since x 2 / known nodes
     valid: Tensor  # (n, m) bool; False is padding

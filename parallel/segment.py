@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..models import DynamicGNN, Events
-from ..storage import DynamicGraph, NegativeSampler, NodeState
+from ..storage import DynamicGraph, NegativeSampler, NodeState, OracleGraph, compare
 from ..stream import TICKS_PER_SECOND, Bool, EventLog, Float64, Int64
 
 
@@ -34,7 +34,7 @@ class Beside:
     node: Int64  # (n, m)
     valid: Bool  # (n, m)
     gap: Float64  # (n, m) seconds since the node's last event
-    idle: Float64  # (n, m) events of the stream since then
+    idle: Float64  # (n, m) the same in mean gaps of a node: events since x 2 / known nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Replay:
         self.device = torch.device(device)
         self.dtype = dtype
         self.graph = DynamicGraph(log.initial, log.num_nodes)
-        self.oracle = None
+        self.oracle = OracleGraph(log.initial) if check else None
         tables = dict(model.tables) | dict.fromkeys(model.link_tables, 1)
         num_rows = dict.fromkeys(model.tables, log.num_nodes) | dict.fromkeys(
             model.link_tables, 1 + 2 * self.graph.num_links
@@ -146,7 +146,9 @@ class Replay:
         since = time[np.maximum(last, 0)]  # a new node waits since the first event of the log
         ticks = time[positions][:, None] - since if len(positions) else since
         gap = ticks / TICKS_PER_SECOND[self.log.unit]
-        return Beside(nodes, valid, gap, (positions[:, None] - last).astype(np.float64))
+        known = np.maximum(self.log.nodes_before(positions), 1)  # each event is one of two nodes
+        idle = (positions[:, None] - last) * (2.0 / known[:, None])
+        return Beside(nodes, valid, gap, idle)
 
     def _all_destinations(self, positions: Int64, ends: Int64) -> tuple[Int64, Bool]:
         pools = [self.sampler.pool("dst", int(position)) for position in positions]

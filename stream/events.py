@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -103,9 +103,14 @@ class EventLog:
         newest = np.maximum(self.events.src, self.events.dst) + 1
         return np.maximum.accumulate(np.concatenate([[start], newest]))
 
-    def nodes_before(self, position: int) -> int:
+    @overload
+    def nodes_before(self, position: int) -> int: ...
+    @overload
+    def nodes_before(self, position: Int64) -> Int64: ...
+    def nodes_before(self, position: int | Int64) -> int | Int64:
         """How many nodes have appeared before `position`; they are the ids below that number."""
-        return int(self._known[position])
+        known = self._known[position]
+        return known if isinstance(known, np.ndarray) else int(known)
 
     def name_of(self, nodes: Sequence[int] | Int64) -> list[Any]:
         """The original ids of dense `nodes`, as Python values."""
