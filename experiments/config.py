@@ -26,7 +26,7 @@ class TrainConfig(BaseModel):
 
     >>> config = TrainConfig(size="7d", stride="1d", seed=3)
     >>> config.batch_size, config.size, config.limit
-    (200, '7d', None)
+    (50, '7d', None)
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -34,7 +34,8 @@ class TrainConfig(BaseModel):
     model: str = Field(default="dyrep", description="Model to train.")
     width: int = Field(default=64, description="Width of a node's state.", ge=1)
     intensity: Literal["linear", "bilinear"] = Field(
-        "linear", description="DyRep: published linear intensity, or with a bilinear interaction."
+        default="linear",
+        description="DyRep: published linear intensity, or with a bilinear interaction.",
     )
 
     window: Literal["fixed", "tumbling", "growing", "adaptive"] = Field(
@@ -54,10 +55,10 @@ class TrainConfig(BaseModel):
         default=0.2, description="Adaptive: stride as a part of the window.", gt=0, le=1
     )
 
-    batch_size: int = Field(default=200, description="Events between two optimiser steps.", ge=1)
+    batch_size: int = Field(default=50, description="Events between two optimiser steps.", ge=1)
     epochs: int = Field(default=1, description="Passes over each window.", ge=1)
     learning_rate: float = Field(
-        default=1e-3, description="Adam's step; 0 leaves the weights.", ge=0
+        default=3e-3, description="Adam's step; 0 leaves the weights.", ge=0
     )
     clip: float = Field(default=100.0, description="Largest gradient entry; 0 does not clip.", ge=0)
     negatives: int = Field(default=5, description="Negatives an event and side in the loss.", ge=1)

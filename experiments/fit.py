@@ -87,8 +87,10 @@ class Trainer:
             for start, stop in segments(test.start, test.stop, self.config.batch_size):
                 segment = self.replay.resolve(start, stop, num_candidates=self.config.candidates)
                 outcome = self.executor.run(self.executor.prepare(segment))
-                assert outcome.scores is not None
-                self.evaluation.update(segment, outcome.scores, outcome.losses)
+                scores = outcome.scores
+                if scores is None:  # nothing to rank against: one node, or the first event alone
+                    scores = outcome.losses.new_zeros(len(segment), 1)
+                self.evaluation.update(segment, scores, outcome.losses)
                 outcome.commit()
         self.replay.state.undo(self.carry)
         self.done.stop = max(self.done.stop, test.stop)
@@ -198,8 +200,10 @@ def _fit(
     trainer = Trainer(log, config)
     done = trainer.done
     keeper = None if folder is None else Keeper(folder, log, config)
-    if keeper is not None and resume:
-        keeper.restore(trainer)
+    if keeper is not None:
+        if resume:
+            keeper.restore(trainer)
+        keeper.begin()
     before = done.seconds
     windows = list(windows_of(log, config))
     total = sum(len(window.train) for window in windows)

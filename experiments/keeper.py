@@ -6,6 +6,7 @@ is not stored: it follows from the log, which is named by its checksum.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -35,8 +36,17 @@ class Keeper:
         self.log = log
         self.config = config
         self.written = time.monotonic()
+
+    def begin(self) -> None:
+        """Make the folder and write config.toml, whole or not at all.
+
+        After `restore`: a resume that is refused leaves the settings of the run as they are.
+        """
+        folder = self.folder.parent
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.toml").write_text(to_toml(config), encoding="utf-8")
+        beside = folder / "config.toml.tmp"
+        beside.write_text(to_toml(self.config), encoding="utf-8")
+        os.replace(beside, folder / "config.toml")
 
     def save(self, trainer: Trainer, *, force: bool = False) -> None:
         """Write a checkpoint if one is due, or if the run is at its end."""
@@ -63,12 +73,9 @@ class Keeper:
         Raises:
             CheckpointError: if it is damaged, or of another log or configuration.
         """
-        if not self.folder.exists():
+        if not any(self.folder.glob("[0-9]*")):  # one that was begun only is hidden: `.00000001`
             return False
-        found = read_checkpoint(self.folder)
-        if found is None:
-            return False
-        tensors, meta = found
+        tensors, meta = read_checkpoint(self.folder)
         self._compare(meta)
         trainer.model.load_state_dict(_below("model", tensors))
         moments: dict[int, dict[str, Tensor]] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import torch
@@ -41,9 +42,9 @@ class DynamicGNN(nn.Module, ABC):
     """
 
     tables: Mapping[str, int]
-    derived: Mapping[str, int]
+    derived: Mapping[str, int] = MappingProxyType({})
     link_tables: tuple[str, ...] = ()
-    fill: Mapping[str, Literal["zeros", "normal"]]
+    fill: Mapping[str, Literal["zeros", "normal"]] = MappingProxyType({})
     reads: Reads
     num_negatives: int = 5  # corrupted destinations and sources a training event
     default_name: ClassVar[str] = "model"
@@ -53,7 +54,7 @@ class DynamicGNN(nn.Module, ABC):
         return None
 
     def first_links(self, degree: Tensor) -> Mapping[str, Tensor]:
-        """Values of links that stand before the first event, whose node has `degree` (r,) of them."""
+        """Values (r,) of links that stand before the first event; their node has `degree` (r,)."""
         return {name: torch.zeros(len(degree)) for name in self.link_tables}
 
     def encode(self, events: Events) -> Mapping[str, Tensor]:
@@ -80,7 +81,7 @@ class DynamicGNN(nn.Module, ABC):
 
     @abstractmethod
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
-        """How likely each of `dst` (n, m) is the next partner of `src` (n, 1): (n, m), any scale."""
+        """How likely each of `dst` (n, m) is the next partner of `src` (n, 1), on any scale."""
 
     @torch.no_grad()
     def constrain(self) -> None:

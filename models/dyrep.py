@@ -118,6 +118,11 @@ class DyRep(DynamicGNN):
             nn.init.xavier_normal_(layer.weight)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+        # sigmoid(4 z - 2) has slope 1 around 1/2: a state starts as a memory of itself, where small
+        # weights would forget a node within a few events
+        with torch.no_grad():
+            self.recurrence.weight.add_(torch.eye(width), alpha=4.0)
+            self.structure.bias.sub_(2.0)
 
     def makes_link(self, batch: EventBatch, kinds: Sequence[str]) -> Bool | None:
         """Associations link; everything does where the log names no association."""
@@ -187,7 +192,7 @@ class DyRep(DynamicGNN):
             between = (self.interaction + self.interaction.transpose(1, 2)) / 2
             turned = torch.einsum("nud,kde->nek", z_a - 0.5, between)  # (n, width, kinds); u is 1
             g = g + torch.bmm(z_b - 0.5, turned)
-        rate: Tensor = _ScaledSoftplus.apply(g, self.psi)
+        rate: Tensor = _ScaledSoftplus.apply(g, self.psi)  # type: ignore[no-untyped-call]
         return rate
 
     def loss(

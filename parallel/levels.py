@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -72,10 +73,8 @@ class LevelExecutor(Executor[Plan]):
         plan = schedule(starts, reads, writes, ends.ravel(), scored, scratch=self._scratch)
         rows = plan.read_row
         pieces = self._lay_out(segment, plan, rows[end_slots], rows[neighbor_slots], lengths)
-        return Plan(
-            segment, plan, *(self._tensor(a) for a in (plan.base, plan.order)), pieces,
-            self._tensor(plan.score_row),
-        )  # fmt: skip
+        base, order = self._tensor(plan.base), self._tensor(plan.order)
+        return Plan(segment, plan, base, order, pieces, self._tensor(plan.score_row))
 
     def _tensor(self, array: Int64 | Bool) -> Tensor:
         return torch.from_numpy(array).to(self.replay.device)
@@ -107,13 +106,19 @@ class LevelExecutor(Executor[Plan]):
         cell, first = 0, len(plan.base)
         for stop, size, width in zip(stops.tolist(), sizes.tolist(), widths.tolist(), strict=True):
             span, shape = slice(cell, cell + 2 * size * width), (size, 2, width)
-            cut = [
-                None if flat is None else flat[span].view(shape)
-                for flat in (neighbor_rows, before, links, listed, partner)
-            ]
-            assert cut[0] is not None and cut[1] is not None
             which = slice(stop - size, stop)
-            pieces.append(Piece(size, kind[which], ends[which], *cut, start=first))  # type: ignore[arg-type]
+            piece = Piece(
+                size=size,
+                kind=kind[which],
+                ends=ends[which],
+                neighbors=neighbor_rows[span].view(shape),
+                mask=before[span].view(shape),
+                links=None if links is None else links[span].view(shape),
+                after=None if links is None else listed[span].view(shape),
+                partner=None if partner is None else partner[span].view(shape),
+                start=first,
+            )
+            pieces.append(piece)
             cell += 2 * size * width
             first += 2 * size
         return tuple(pieces)
@@ -129,7 +134,7 @@ class LevelExecutor(Executor[Plan]):
         tape.write(0, base | dict(model.derive(base)))
         encoded = model.encode(segment.events)
         sizes = [piece.size for piece in prepared.pieces]
-        slices = {name: e[prepared.order].split(sizes) for name, e in encoded.items()}
+        slices = {name: torch.split(e[prepared.order], sizes) for name, e in encoded.items()}
         self.touch_links(segment)
         for index, piece in enumerate(prepared.pieces):
             rows = [(name, piece.ends) for name in reads.ends]
@@ -174,7 +179,7 @@ class LevelExecutor(Executor[Plan]):
         beside = [column(segment.ends, 0), column(segment.ends, 1)]
         beside += [segment.other_src, segment.other_dst]
         cuts = np.cumsum([0] + [b.node.shape[1] for b in beside])
-        rows = [prepared.score_row[:, a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        rows = [prepared.score_row[:, a:b] for a, b in pairwise(cuts)]
         values = tape.read([(name, part) for part in rows for name in names])
         views = [
             self.nodes(b, dict(zip(names, values[i * len(names) :], strict=False)))

@@ -92,7 +92,8 @@ class Replay:
         nodes = np.arange(self.graph.num_nodes)
         links = self.graph.links(nodes, np.zeros(len(nodes), np.int64))
         degree = np.diff(links.indptr)
-        values = self.model.first_links(torch.from_numpy(np.repeat(degree, degree)))
+        of_node = torch.from_numpy(np.repeat(degree, degree)).to(self.dtype)
+        values = self.model.first_links(of_node)
         for name, value in values.items():
             self.state.write(name, links.link + 1, value[:, None].to(self.state[name]))
 
@@ -170,12 +171,12 @@ class Replay:
         if reads.neighborhood == "recent":
             recent = self.graph.sample(nodes, twice, reads.k)
             if self.oracle is not None:
-                compare(recent, self.oracle.sample(nodes, twice, reads.k))
+                compare(recent, self.oracle.sample(nodes, twice, reads.k), nodes, twice)
             before = np.ones(len(recent.node), bool)
             return Neighbors(recent.indptr, recent.node, empty, before, np.zeros_like(before))
         links = self.graph.links(nodes, twice + 1)
         if self.oracle is not None:
-            compare(links, self.oracle.links(nodes, twice + 1))
+            compare(links, self.oracle.links(nodes, twice + 1), nodes, twice + 1)
         row = np.repeat(np.arange(len(nodes)), np.diff(links.indptr))
         partner = links.node == ends[:, ::-1].ravel()[row]
         return Neighbors(

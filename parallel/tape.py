@@ -31,12 +31,16 @@ class Tape:
 
     def read(self, reads: Sequence[tuple[str, Tensor]]) -> tuple[Tensor, ...]:
         """The rows of each (name, rows (...)): tensors (..., width)."""
-        result: tuple[Tensor, ...] = _Read.apply(self.token, self, tuple(reads))
+        result: tuple[Tensor, ...] = _Read.apply(  # type: ignore[no-untyped-call]
+            self.token, self, tuple(reads)
+        )
         return result
 
     def write(self, start: int, values: Mapping[str, Tensor]) -> None:
         """Fill the rows from `start` with `values`, each (num_rows, width)."""
-        self.token = _Write.apply(self.token, self, start, tuple(values), *values.values())
+        self.token = _Write.apply(  # type: ignore[no-untyped-call]
+            self.token, self, start, tuple(values), *values.values()
+        )
 
     def grad_of(self, name: str) -> Tensor:
         """The gradient table of a state, made when it is first wanted."""
@@ -79,5 +83,6 @@ class _Write(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         span = slice(ctx.start, ctx.stop)
-        grads = (ctx.tape.grad_of(name)[span] for name in ctx.names)
+        # copies: a state that is passed on as it is would bring a view of the table back to it
+        grads = (ctx.tape.grad_of(name)[span].clone() for name in ctx.names)
         return (None, None, None, None, *grads)

@@ -173,14 +173,15 @@ def adapt(
 
 def suggest_window(log: EventLog | int) -> tuple[int, int]:
     """A (size, stride) to start with: a fiftieth of the log, at least 100 and at most 10,000
-    events, rounded down to hundreds, and a fifth of that (a shorter log is one window).
+    events, rounded down to hundreds, and half of that, so that every event is trained on twice (a
+    shorter log is one window).
 
     >>> suggest_window(59_835)
-    (1100, 220)
+    (1100, 550)
     """
     length = _length(log)
     size = min(10_000, max(100, length // 50 // 100 * 100), max(length, 1))
-    return size, max(1, size // 5)
+    return size, max(1, size // 2)
 
 
 def to_ticks(argument: str, length: int | str, unit: TimeUnit) -> int:

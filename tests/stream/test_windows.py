@@ -270,7 +270,7 @@ def test_every_event_is_in_a_window_and_predicted_once(n: int, size: int, stride
 
 def test_a_window_is_suggested_by_a_simple_rule() -> None:
     assert suggest_window(0) == (1, 1)
-    assert suggest_window(7) == (7, 1)
-    assert suggest_window(150) == (100, 20)
-    assert suggest_window(59_835) == (1_100, 220)
-    assert suggest_window(10**9) == (10_000, 2_000)
+    assert suggest_window(7) == (7, 3)
+    assert suggest_window(150) == (100, 50)
+    assert suggest_window(59_835) == (1_100, 550)
+    assert suggest_window(10**9) == (10_000, 5_000)

@@ -1,0 +1,44 @@
+# Two commands do everything on a fresh Linux machine with Python 3.11 or newer:
+#   make demo    set up .venv, train DyRep on a generated log, write runs/demo/report.html
+#   make test    set up .venv, run the tests
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+OUTPUT ?= runs/demo
+export NEUTRONSTREAM_DATA ?= $(abspath ../shared/data)
+
+.PHONY: setup demo test test-slow lint types layers check clean
+
+setup: $(VENV)/.done
+
+$(VENV)/.done: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[mpi,snapshots,test]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps torch-geometric-temporal
+	touch $@
+
+demo: setup
+	$(VENV)/bin/neutronstream train demo --output $(OUTPUT) --force
+
+test: setup
+	$(RUN) -m pytest
+
+test-slow: setup
+	$(RUN) -m pytest -m slow
+
+lint: setup
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: setup
+	$(VENV)/bin/mypy
+
+layers: setup
+	$(VENV)/bin/lint-imports
+
+check: test lint types layers
+
+clean:
+	rm -rf $(VENV) runs

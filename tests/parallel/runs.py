@@ -1,0 +1,92 @@
+"""Runs of one model over one log, to be compared between executors and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neutronstream.models import DynamicGNN
+from neutronstream.parallel import EXECUTORS, Replay
+from neutronstream.stream import EventLog
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All that two runs must agree on, by name; gradients are those of each segment."""
+
+    values: dict[str, Tensor]
+
+    def difference(self, other: Run) -> dict[str, float]:
+        """By name, the greatest absolute difference over the greatest absolute value."""
+        assert self.values.keys() == other.values.keys()
+        found = {}
+        for name, mine in self.values.items():
+            theirs = other.values[name]
+            assert mine.shape == theirs.shape, name
+            if mine.numel():
+                scale = mine.abs().max().item() or 1.0
+                found[name] = (mine - theirs).abs().max().item() / scale
+        return found
+
+    def worst(self, other: Run) -> tuple[float, str]:
+        """The greatest of `difference`, and where it is."""
+        return max((value, name) for name, value in self.difference(other).items())
+
+    def equals(self, other: Run) -> bool:
+        """Whether all bits are the same."""
+        pairs = ((v, other.values[name]) for name, v in self.values.items())
+        return self.values.keys() == other.values.keys() and all(torch.equal(*p) for p in pairs)
+
+
+def run(
+    log: EventLog,
+    new_model: Callable[[], DynamicGNN],
+    executor: str,
+    *,
+    dtype: torch.dtype = torch.float64,
+    size: int = 200,
+    num_candidates: int | None = None,
+    learning_rate: float = 0.0,
+    seed: int = 0,
+    check: bool = False,
+) -> Run:
+    """Train over the log once, a segment of `size` events at a time, with SGD.
+
+    The state of the model's weights is a function of `seed`.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = new_model().to(dtype)
+    replay = Replay(log, model, seed=seed, dtype=dtype, check=check)
+    engine = EXECUTORS[executor](replay)
+    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    losses, scores, values = [], [], {}
+    for start in range(0, len(log), size):
+        stop = min(len(log), start + size)
+        segment = replay.resolve(start, stop, num_candidates=num_candidates)
+        optimiser.zero_grad()
+        outcome = engine.run(engine.prepare(segment))  # type: ignore[arg-type]
+        outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
+        for name, parameter in model.named_parameters():
+            if parameter.grad is None:  # a single event reaches no weight of the update
+                parameter.grad = torch.zeros_like(parameter)
+            values[f"grad {start} {name}"] = parameter.grad.clone()
+        if learning_rate:
+            optimiser.step()
+            model.constrain()
+        outcome.commit()
+        losses.append(outcome.losses.detach())
+        if outcome.scores is not None:
+            others = torch.from_numpy(segment.candidates.valid)
+            valid = torch.cat([torch.ones(stop - start, 1, dtype=torch.bool), others], dim=1)
+            scores.append(outcome.scores.detach()[valid])
+    for name in replay.state.names:
+        values[f"state {name}"] = replay.state[name].clone()
+    values["losses"] = torch.cat(losses)
+    if scores:
+        values["scores"] = torch.cat(scores)
+    values |= {f"weight {name}": p.detach().clone() for name, p in model.named_parameters()}
+    return Run(values)
