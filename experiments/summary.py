@@ -6,6 +6,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from ..stream import suggest_window
 from .report import to_plain
 
 if TYPE_CHECKING:
@@ -22,10 +23,14 @@ def make_report(trainer: Trainer) -> dict[str, Any]:
     widths = dict(sorted(done.widths.items()))
     levels, events = sum(widths.values()), sum(w * count for w, count in widths.items())
     notes = list(log.notes)
+    if config.size is None and config.window != "adaptive":
+        notes.append(
+            "the window's size was suggested: {} events, moved by {}".format(*suggest_window(log))
+        )
     if trainer.evaluation.unscored:
         notes.append(
-            f"{trainer.evaluation.unscored} events had no other known destination to be ranked "
-            "against and are not in the metrics"
+            f"events without another known destination to be ranked against, which are not in the "
+            f"metrics: {trainer.evaluation.unscored}"
         )
     return to_plain(  # type: ignore[no-any-return]
         {
