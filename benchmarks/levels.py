@@ -82,7 +82,8 @@ def mean_reads(ends: Int64, indptr: Int64, neighbors: Int64) -> float:
     event = np.repeat(np.arange(len(ends)), 2)
     owner = np.repeat(event, np.diff(indptr))
     pairs = np.concatenate([event << 32 | ends.ravel(), owner << 32 | neighbors])
-    return len(np.unique(pairs)) / max(1, len(ends))
+    pairs.sort()  # faster than np.unique here
+    return (np.count_nonzero(np.diff(pairs)) + 1) / len(ends)
 
 
 def main() -> None:

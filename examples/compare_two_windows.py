@@ -9,5 +9,5 @@ for size, stride in ((200, 200), (200, 50)):
     scores = report["metrics"]["dyrep"]["last_half"]
     seconds = report["throughput"]["seconds"]
     print(
-        f"size {size} stride {stride}: AP {scores['ap']:.3f}, MRR {scores['mrr']:.3f}, {seconds:.1f} s"
+        f"size {size} stride {stride}: AP {scores['ap']:.3f}  MRR {scores['mrr']:.3f}  {seconds:.1f} s"
     )

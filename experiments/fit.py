@@ -107,7 +107,7 @@ class Trainer:
             *segments(window.start, cut, config.batch_size),
             *segments(cut, window.stop, config.batch_size),
         ]
-        prepared = [self.executor.prepare(self.replay.resolve(a, b)) for a, b in spans]
+        kept: dict[int, Any] = {}  # segments prepared in the first epoch, for those that follow
         carry = self.carry if cut == window.start else None
         total, levels = 0.0, 0
         for epoch in range(config.epochs):
@@ -115,16 +115,17 @@ class Trainer:
                 state.undo(self.carry)
             last = epoch == config.epochs - 1
             total = 0.0
-            for (start, stop), plan in zip(spans, prepared, strict=True):
+            for start, stop in spans:
+                plan = kept.get(start)
+                if plan is None:
+                    plan = self.executor.prepare(self.replay.resolve(start, stop))
+                    levels += self._count_levels(plan)
+                    if not last:
+                        kept[start] = plan
                 total += self._step(plan, window) * (stop - start)
                 if last and stop == cut and carry is None:
                     carry = state.snapshot()
         assert carry is not None
-        for plan in prepared:
-            widths, counts = np.unique(self.executor.widths(plan), return_counts=True)
-            levels += int(counts.sum())
-            for width, count in zip(widths.tolist(), counts.tolist(), strict=True):
-                self.done.widths[width] = self.done.widths.get(width, 0) + count
         if carry is not self.carry:
             state.forget(self.carry)
             self.carry = carry
@@ -139,6 +140,13 @@ class Trainer:
             "seconds": seconds,
         }
 
+    def _count_levels(self, plan: Any) -> int:
+        """How many levels a prepared segment has; their widths go into the histogram."""
+        widths, counts = np.unique(self.executor.widths(plan), return_counts=True)
+        for width, count in zip(widths.tolist(), counts.tolist(), strict=True):
+            self.done.widths[width] = self.done.widths.get(width, 0) + count
+        return int(counts.sum())
+
     def _step(self, plan: Any, window: Window) -> float:
         """One optimiser step; the mean loss of the segment before it."""
         self.optimiser.zero_grad(set_to_none=True)
@@ -151,6 +159,9 @@ class Trainer:
                 f"try a smaller `learning_rate` than {self.config.learning_rate}"
             )
         loss.backward()  # type: ignore[no-untyped-call]
+        for weight in self.model.parameters():
+            if weight.grad is None:  # Adam skips None but moves on at 0: executors differ in which
+                weight.grad = torch.zeros_like(weight)
         if self.config.clip:
             torch.nn.utils.clip_grad_value_(self.model.parameters(), self.config.clip)
         self.optimiser.step()

@@ -88,11 +88,30 @@ class DynamicGNN(nn.Module, ABC):
         """Bring parameters back into their bounds; called after each optimiser step."""
 
     def check(self) -> None:
-        """Refuse what cannot be exact.
+        """Refuse what cannot be exact, and reads that name nothing.
 
         Raises:
-            ValueError: if a layer mixes the events of a batch.
+            ValueError: if a layer mixes the events of a batch, or `reads` does not fit the tables.
         """
+        known, reads = {*self.tables, *self.derived}, self.reads
+        for field in ("ends", "neighbors", "scored"):
+            if unknown := sorted(set(getattr(reads, field)) - known):
+                raise ValueError(
+                    f"`reads.{field}` must name tables or derived ones of {sorted(known)}: "
+                    f"got {unknown[0]!r}"
+                )
+        if reads.neighborhood == "recent" and reads.k < 1:
+            raise ValueError(f"`reads.k` must say how many recent neighbours: got {reads.k}")
+        if reads.neighborhood == "none" and reads.neighbors:
+            raise ValueError(
+                "`reads.neighborhood` must be 'links' or 'recent' for a model that reads "
+                f"{reads.neighbors[0]!r} of neighbours: got 'none'"
+            )
+        if self.link_tables and reads.neighborhood != "links":
+            raise ValueError(
+                "`reads.neighborhood` must be 'links' for a model with `link_tables`: "
+                f"got {reads.neighborhood!r}"
+            )
         for name, module in self.named_modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 raise ValueError(

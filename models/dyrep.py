@@ -172,8 +172,9 @@ class DyRep(DynamicGNN):
 
         Only rows that hold a link to the partner change; they sum to 1.
         """
-        inverse_before = 1.0 / before.sum(-1, keepdim=True)  # (n, 2, 1)
-        inverse_after = 1.0 / after.sum(-1, keepdim=True)
+        # sums of the states' dtype: 1 / an integer would be rounded to float32
+        inverse_before = 1.0 / before.sum(-1, keepdim=True, dtype=attention.dtype)  # (n, 2, 1)
+        inverse_after = 1.0 / after.sum(-1, keepdim=True, dtype=attention.dtype)
         shift = (inverse_before - inverse_after).masked_fill_(torch.isinf(inverse_before), 0.0)
         row = torch.where(before, attention - shift, 0.0)
         row = torch.where(partner, inverse_after + rate.unsqueeze(1), row)

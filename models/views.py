@@ -48,7 +48,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a level leaves behind."""
+    """What a level leaves behind; of a self loop the destination's values stand."""
 
     states: Mapping[str, Tensor]  # each (n, 2, width), for source and destination
     links: Mapping[str, Tensor] = field(default_factory=dict)  # each (n, 2, k)

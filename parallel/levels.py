@@ -18,7 +18,7 @@ from .segment import Replay, Segment
 from .tape import Tape
 
 PADDING_BUDGET = 4096  # padded neighbour slots that a piece may waste
-SCORE_BUDGET = 1 << 22  # state rows gathered at a time for ranking
+SCORE_BUDGET = 1 << 19  # state rows gathered at a time for ranking
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Piece:
     neighbors: Tensor  # (size, 2, k) rows
     mask: Tensor  # (size, 2, k) bool
     links: Tensor | None  # (size, 2, k) rows of the link tables, 0 is padding
+    written: Tensor | None  # the same without what the other side of a self loop writes
     after: Tensor | None
     partner: Tensor | None
     start: int  # the first row that it writes
@@ -99,6 +100,12 @@ class LevelExecutor(Executor[Plan]):
         before = pad(neighbors.before.astype(np.int64))[0].bool()
         has_links = bool(self.model.link_tables)
         links = pad(neighbors.link + 1)[0] if has_links else None
+        written = links
+        loops = segment.ends.node[:, 0] == segment.ends.node[:, 1]
+        if has_links and loops.any():
+            sources = np.stack([loops, np.zeros_like(loops)], axis=1).ravel()
+            hidden = np.repeat(sources, np.diff(neighbors.indptr))
+            written = pad(np.where(hidden, 0, neighbors.link + 1))[0]
         partner = pad(neighbors.partner.astype(np.int64))[0].bool() if has_links else None
         kind = segment.events.kind[self._tensor(plan.order)]
         ends = self._tensor(np.ascontiguousarray(end_rows[plan.order]))
@@ -114,6 +121,7 @@ class LevelExecutor(Executor[Plan]):
                 neighbors=neighbor_rows[span].view(shape),
                 mask=before[span].view(shape),
                 links=None if links is None else links[span].view(shape),
+                written=None if written is None else written[span].view(shape),
                 after=None if links is None else listed[span].view(shape),
                 partner=None if partner is None else partner[span].view(shape),
                 start=first,
@@ -158,10 +166,10 @@ class LevelExecutor(Executor[Plan]):
                 name: value.reshape(2 * piece.size, -1) for name, value in written.states.items()
             }
             tape.write(piece.start, states | dict(model.derive(states)))
-            if piece.links is not None:
+            if piece.written is not None:
                 for name, value in written.links.items():
                     table = state[name][:, 0]
-                    table[piece.links] = value
+                    table[piece.written] = value
                     table[0] = 0.0
         losses, scores = self._score(prepared, tape)
 
@@ -181,6 +189,7 @@ class LevelExecutor(Executor[Plan]):
         cuts = np.cumsum([0] + [b.node.shape[1] for b in beside])
         rows = [prepared.score_row[:, a:b] for a, b in pairwise(cuts)]
         values = tape.read([(name, part) for part in rows for name in names])
+        tape.close()
         views = [
             self.nodes(b, dict(zip(names, values[i * len(names) :], strict=False)))
             for i, b in enumerate(beside)

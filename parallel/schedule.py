@@ -97,6 +97,11 @@ def schedule(
         return rows
 
     return Schedule(
-        base[:count].copy(), final(read_row), final(score_row), write_row,
-        final(last[:count]), level, order,
+        base[:count].copy(),
+        final(read_row),
+        final(score_row),
+        write_row,
+        final(last[:count]),
+        level,
+        order,
     )

@@ -179,6 +179,4 @@ class Replay:
             compare(links, self.oracle.links(nodes, twice + 1), nodes, twice + 1)
         row = np.repeat(np.arange(len(nodes)), np.diff(links.indptr))
         partner = links.node == ends[:, ::-1].ravel()[row]
-        return Neighbors(
-            links.indptr, links.node, links.link, links.position < twice[row], partner
-        )
+        return Neighbors(links.indptr, links.node, links.link, links.position < twice[row], partner)

@@ -138,7 +138,9 @@ class SequentialExecutor(Executor[Segment]):
             for side in range(2):
                 latest[name][place[ends[side]]] = value[side]
         for name, value in written.links.items():
-            self.state[name][:, 0][rows[after]] = value[after]
+            table = self.state[name][:, 0]
+            for side in range(2):  # of a self loop the second one stands
+                table[rows[0, side][after[0, side]]] = value[0, side][after[0, side]]
 
 
 class _Spans(nn.Module):

@@ -42,6 +42,14 @@ class Tape:
             self.token, self, start, tuple(values), *values.values()
         )
 
+    def close(self) -> None:
+        """No more writes: lets go of the token, which would keep the tape alive through its graph.
+
+        The graph holds the tape and the token holds the graph, through nodes that Python's garbage
+        collector does not see, so that every segment would stay in memory.
+        """
+        self.token = self.token.detach()
+
     def grad_of(self, name: str) -> Tensor:
         """The gradient table of a state, made when it is first wanted."""
         grad = self.grads.get(name)

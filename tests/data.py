@@ -30,3 +30,17 @@ def real_log(name: str, limit: int | None = None) -> EventLog:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(data_folder()))
         return load(name, limit=limit)
+
+
+def span_of(log: EventLog, start: int, stop: int) -> EventLog:
+    """The events of a span with the initial links, as a log of its own."""
+    part, first = log[start:stop], log.initial
+    return EventLog.from_arrays(
+        log.name_of(part.src),
+        log.name_of(part.dst),
+        part.time,
+        kind=[log.kinds[kind] for kind in part.kind],
+        initial=None if first is None else (log.name_of(first.src), log.name_of(first.dst)),
+        unit=log.unit,
+        name=log.name,
+    )

@@ -1,4 +1,4 @@
-"""Two small models that are not DyRep: what a user of the API might write."""
+"""Small models that are not DyRep: what a user of the API might write."""
 
 from __future__ import annotations
 
@@ -75,3 +75,34 @@ class RecentMean(GruMemory):
             torch.tanh(memory.flip(1) + self.near(near)) + super().update(level).states["memory"]
         )
         return Written({"memory": after / 2, "count": level.ends["count"] + 1})
+
+
+class Counter(DynamicGNN):
+    """Counts on links, other ones for source and destination; nothing is symmetric."""
+
+    link_tables = ("seen",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = {"total": 1}
+        self.reads = Reads(("total",), ("total",), ("total",), "links")
+        self.num_negatives = 1
+        self.weight = nn.Parameter(torch.tensor(0.5))
+
+    def update(self, level: Level) -> Written:
+        assert level.links is not None
+        seen = level.links.values["seen"] * 0.9  # (n, 2, k)
+        sides = torch.tensor([1.0, 2.0], dtype=seen.dtype)[:, None]
+        near = torch.where(level.mask, level.neighbors["total"].squeeze(-1), 0.0)
+        total = level.ends["total"].squeeze(-1) + self.weight * torch.tanh((near + seen).sum(-1))
+        seen = seen + torch.where(level.links.partner, sides, 0.0) * (1 + level.kind[:, None, None])
+        side = torch.tensor([0.1, 0.2], dtype=seen.dtype)
+        return Written({"total": (total + side).unsqueeze(-1)}, {"seen": seen})
+
+    def loss(
+        self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes
+    ) -> Tensor:
+        return (self.weight * src.states["total"] - dst.states["total"]).square().sum((1, 2))
+
+    def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
+        return (src.states["total"] * dst.states["total"]).sum(-1)

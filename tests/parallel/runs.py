@@ -53,7 +53,7 @@ def run(
     seed: int = 0,
     check: bool = False,
 ) -> Run:
-    """Train over the log once, a segment of `size` events at a time, with SGD.
+    """Train over the log once, with one gradient step for every `size` events.
 
     The state of the model's weights is a function of `seed`.
     """
@@ -62,21 +62,22 @@ def run(
         model = new_model().to(dtype)
     replay = Replay(log, model, seed=seed, dtype=dtype, check=check)
     engine = EXECUTORS[executor](replay)
-    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate)
     losses, scores, values = [], [], {}
     for start in range(0, len(log), size):
         stop = min(len(log), start + size)
         segment = replay.resolve(start, stop, num_candidates=num_candidates)
-        optimiser.zero_grad()
+        model.zero_grad()
         outcome = engine.run(engine.prepare(segment))  # type: ignore[arg-type]
         outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
         for name, parameter in model.named_parameters():
             if parameter.grad is None:  # a single event reaches no weight of the update
                 parameter.grad = torch.zeros_like(parameter)
             values[f"grad {start} {name}"] = parameter.grad.clone()
-        if learning_rate:
-            optimiser.step()
-            model.constrain()
+        with torch.no_grad():  # by hand: torch.optim takes seconds to import in every process
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.sub_(learning_rate * parameter.grad)
+        model.constrain()
         outcome.commit()
         losses.append(outcome.losses.detach())
         if outcome.scores is not None:

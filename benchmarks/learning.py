@@ -1,0 +1,76 @@
+"""Does DyRep learn more than baselines know that need no training?
+
+Each log is trained on and predicted in one pass of windows, for each seed and intensity; the table
+gives mean and standard deviation over the seeds for the last half of the events.  All scorers rank
+the same candidates of the same events.  Baselines have no weights, but a seed draws other
+candidates, so they too have a deviation.
+
+    python benchmarks/learning.py [--limit N] [--logs NAME ...] [--seeds N ...]
+
+ANSWER
+"""
+
+from __future__ import annotations
+
+import argparse
+from statistics import mean, stdev
+from typing import Any
+
+from common import finish
+
+from neutronstream import TrainConfig, fit
+from neutronstream.datasets import load
+
+LOGS = ("social_evolution", "github", "uci")
+METRICS = ("ap", "auc", "mrr", "hits@10", "mar")
+INTENSITIES = ("linear", "bilinear")
+
+Scores = dict[str, dict[str, list[float]]]
+"""Scorer: metric: a value a seed."""
+
+
+def collect(name: str, limit: int | None, seeds: list[int], intensity: str) -> Scores:
+    """The scores of every scorer over the last half of a log, a value a seed."""
+    log = load(name, limit=limit)
+    scores: Scores = {}
+    for seed in seeds:
+        config = TrainConfig(seed=seed, intensity=intensity)  # type: ignore[arg-type]
+        report = fit(log, config)
+        took = report["throughput"]["seconds"]
+        print(f"# {name} {intensity} seed {seed}: {len(log):,} events in {took:.0f} s", flush=True)
+        for scorer, parts in report["metrics"].items():
+            own = scores.setdefault(scorer, {metric: [] for metric in METRICS})
+            for metric in METRICS:
+                value = parts["last_half"][metric]
+                own[metric].append(float("nan") if value is None else value)
+    return scores
+
+
+def summary(values: list[float]) -> tuple[float, float]:
+    """Mean and standard deviation (0 for one value)."""
+    return mean(values), stdev(values) if len(values) > 1 else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--logs", nargs="+", default=list(LOGS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--intensities", nargs="+", default=list(INTENSITIES))
+    given = parser.parse_args()
+    result: dict[str, Any] = {}
+    for name in given.logs:
+        for intensity in given.intensities:
+            scores = collect(name, given.limit, given.seeds, intensity)
+            print(f"{name}, {intensity} intensity, last half")
+            print(f"  {'':16}" + "".join(f"{metric.upper():>17}" for metric in METRICS))
+            rows = result[f"{name} {intensity}"] = {}
+            for scorer, values in scores.items():
+                rows[scorer] = {m: [round(x, 5) for x in summary(v)] for m, v in values.items()}
+                cells = (f"{a:9.4f} ±{d:6.4f}" for a, d in rows[scorer].values())
+                print(f"  {scorer:16}" + "".join(f"{cell:>17}" for cell in cells), flush=True)
+    finish({"limit": given.limit, "seeds": given.seeds, "last_half": result})
+
+
+if __name__ == "__main__":
+    main()
