@@ -7,7 +7,8 @@ candidates, so they too have a deviation.
 
     python benchmarks/learning.py [--limit N] [--logs NAME ...] [--seeds N ...]
 
-ANSWER
+Answer (2026-11-30, trial only: 2,000 events, seeds 0 and 1, linear): not on such short logs.  The
+recent partner is ahead of DyRep on uci in AP, AUC and MRR, popularity on github in all five.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 from statistics import mean, stdev
 from typing import Any
 
-from common import finish
+from common import finish  # type: ignore  # beside this file
 
 from neutronstream import TrainConfig, fit
 from neutronstream.datasets import load

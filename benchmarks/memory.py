@@ -7,7 +7,9 @@ scorer for AP and AUC.
 
     python benchmarks/memory.py [--windows N] [--executor NAME]
 
-ANSWER
+Answer (2026-11-30, one run, width 16, levels, 300 windows, shared cores): tumbling windows grow
+by 0.5 MB a hundred, below the 1.2 that are needed; fixed ones by 2.7, of which 1.4 are not
+explained (readings scatter over 4 MB).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import gc
 from typing import Any
 
 import numpy as np
-from common import finish, resident, slope
+from common import finish, resident, slope  # type: ignore  # beside this file
 
 from neutronstream import TrainConfig, fit
 from neutronstream.datasets import load
@@ -33,7 +35,8 @@ def readings(log: EventLog, config: TrainConfig) -> list[float]:
     seen: list[float] = []
 
     def note(figures: dict[str, Any]) -> None:
-        gc.collect()
+        if len(seen) % 10 == 0:  # often would be slow
+            gc.collect()
         seen.append(resident())
 
     fit(log, config, progress=note)

@@ -6,7 +6,8 @@ the mean and median size that were measured with its rule, whose largest window 
 
     python benchmarks/windows.py
 
-ANSWER
+Answer (2026-11-30): yes: 388, 594 and 1,032 fixed windows; adaptive ones on social_evolution have a
+mean of 76.98 and a median of 63 events, the means on the other four logs agree to the decimal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
-from common import finish
+from common import finish  # type: ignore  # beside this file
 
 from neutronstream.datasets import load
 from neutronstream.stream import Window, adapt, slide

@@ -37,9 +37,7 @@ class Evaluation:
             RecentPartner.name: RecentPartner(),
         }
         self.names = (self.model, *self.baselines)
-        self.metrics = {
-            part: {name: LinkMetrics() for name in self.names} for part in PARTS
-        }
+        self.metrics = {part: {name: LinkMetrics() for name in self.names} for part in PARTS}
         self.losses = dict.fromkeys(PARTS, 0.0)
         self.events = dict.fromkeys(PARTS, 0)
         self._open_window()
@@ -50,7 +48,7 @@ class Evaluation:
         self.window_events = 0
 
     def update(self, segment: Segment, scores: Tensor, losses: Tensor) -> None:
-        """Add the events of a segment: `scores` (n, 1 + m), own destination first; `losses` (n,)."""
+        """Add the events of a segment: `scores` (n, 1 + m), own first; `losses` (n,)."""
         batch = self.log[segment.start : segment.stop]
         valid = segment.candidates.valid
         candidates = np.concatenate([batch.dst[:, None], segment.candidates.node], axis=1)

@@ -5,8 +5,8 @@
     train on the window, segment by segment        one optimiser step a segment, `epochs` times
     remember the state where the next one starts   in the last epoch
 
-Invariant: everything that a later window sees is a function of (log, config, seed), so a run that is
-killed and resumed equals one that never was, bit for bit.
+Invariant: everything that a later window sees is a function of (log, config, seed), so a run that
+is killed and resumed equals one that never was, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checkpoints of a run: everything a later window sees, between two windows.
 
-Invariant: a run that goes on from a checkpoint equals the run that wrote it, bit for bit.  The graph
-is not stored: it follows from the log, which is named by its checksum.
+Invariant: a run that goes on from a checkpoint equals the run that wrote it, bit for bit.  The
+graph is not stored: it follows from the log, which is named by its checksum.
 """
 
 from __future__ import annotations

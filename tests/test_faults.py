@@ -6,7 +6,9 @@ A row names its tests; the rows that none of the folders' tests covers whole are
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,7 +100,7 @@ def test_every_fault_has_its_tests(fault: str) -> None:
         assert name in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, pointer
 
 
-def _config(**given: int) -> TrainConfig:
+def _config(**given: Any) -> TrainConfig:
     return TrainConfig(**({"width": 4, "candidates": 5} | given))
 
 
@@ -106,7 +108,7 @@ def test_no_time_of_training_is_later_than_one_that_is_predicted_next() -> None:
     time = np.sort(np.random.default_rng(0).integers(0, 50, 120))
     log = EventLog.from_arrays([*range(12)] * 10, [*range(1, 13)] * 10, time)
     windows = fit(log, _config(size=30, stride=10))["windows"]
-    for before, after in zip(windows, windows[1:], strict=False):
+    for before, after in pairwise(windows):
         assert time[before["stop"] - 1] <= time[after["test_start"]]
         assert before["stop"] == after["test_start"]
 
@@ -131,7 +133,8 @@ def test_a_node_that_appears_in_the_last_event_is_trained_on() -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_last_batch_of_one_event_trains(executor: str) -> None:
     rng = np.random.default_rng(0)
-    log = EventLog.from_arrays(*rng.integers(0, 30, (2, 201)), np.arange(201))
+    src, dst = rng.integers(0, 30, (2, 201))
+    log = EventLog.from_arrays(src, dst, np.arange(201))
     config = _config(size=201, batch_size=200).model_copy(update={"executor": executor})
     report = fit(log, config)
     assert report["counts"]["applied"] == 201

@@ -1,4 +1,4 @@
-"""Small runs of `fit`, with what happened inside them: who was predicted, trained and scored when."""
+"""Small runs of `fit`, with what happened inside: who was predicted, trained and when."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neutronstream.stream import EventLog, Float64, Window
 WINDOWS: dict[str, dict[str, Any]] = {
     "fixed": {"size": 60, "stride": 20},
     "tumbling": {"window": "tumbling", "size": 50},
-    "adaptive": {"window": "adaptive", "down": 20, "up": 60},
+    "adaptive": {"window": "adaptive", "down": 20, "up": 60, "rate": 0.5},
     "growing": {"window": "growing", "size": 80, "stride": 60},
     "duration": {"size": "2d", "stride": "1d"},
 }

@@ -16,7 +16,7 @@ from neutronstream.parallel import Replay
 
 from .small import WINDOWS, Recording, hourly_log, record, settings
 
-LOG = hourly_log(seed=3)
+LOG = hourly_log(160, seed=3)
 
 
 def brute_force(run: Recording, positions: range) -> dict[str, float]:

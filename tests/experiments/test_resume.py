@@ -205,7 +205,7 @@ def test_other_settings_are_refused_and_leave_the_folder_as_it_was(
 def test_another_log_is_refused(tmp_path: Path) -> None:
     _stopped_run(tmp_path, CONFIG)
     other = hourly_log(130, 18, seed=9)
-    with pytest.raises(CheckpointError, match="is of another log.*give the log it was begun with"):
+    with pytest.raises(CheckpointError, match=r"is of another log.*give the log it was begun with"):
         fit(other, CONFIG, tmp_path, resume=True)
 
 
