@@ -18,11 +18,12 @@ from torch.autograd import Function
 
 from ..stream import Bool, EventBatch
 from .base import DynamicGNN, Reads
+from .kernels import attend_links, event_rates
+from .rows import linear, pad_rows
 from .views import Events, Level, Nodes, Written
 
 SECONDS = (86_400.0, 3_600.0, 60.0, 1.0)
 SCALES = (50.0, 7.0, 15.0, 15.0)  # of days, hours, minutes, seconds; the authors' code
-EPSILON = 1e-7
 
 
 def split_gap(seconds: Tensor) -> Tensor:
@@ -137,49 +138,59 @@ class DyRep(DynamicGNN):
 
     def encode(self, events: Events) -> dict[str, Tensor]:
         """W_t dt for both ends, (n, 2, width)."""
-        return {"elapsed": self.elapsed(split_gap(events.gap).to(self.psi.dtype))}
+        return {"elapsed": linear(self.elapsed, split_gap(events.gap).to(self.psi.dtype))}
 
     def derive(self, states: dict[str, Tensor]) -> dict[str, Tensor]:  # type: ignore[override]
         """W_h z + b_h, shared by all neighbours that read this version of z."""
-        return {"message": self.neighbor(states["embedding"])}
+        return {"message": linear(self.neighbor, states["embedding"])}
 
     def update(self, level: Level) -> Written:
         """Equation 4 for both ends, and algorithm 1 for the attention of their links."""
-        links = level.links
-        assert links is not None
-        attention = links.values["attention"]  # (n, 2, k)
-        weight = attention.exp().masked_fill_(~level.mask, 0.0)
-        weight = weight / (weight.sum(-1, keepdim=True) + EPSILON)
+        weight, attention = self.attend(level)
         message = weight.unsqueeze(-1) * level.neighbors["message"]  # (n, 2, k, width)
         # the weights are positive, so the greatest sigmoid is the sigmoid of the greatest message;
         # amax shares a gradient between equal ones, whatever the order
         message = message.masked_fill(~level.mask.unsqueeze(-1), -torch.inf)
-        structure = torch.sigmoid(message.amax(2)).flip(1)  # (n, 2, width), of the other end
+        greatest = message.amax(2).flip(1)  # (n, 2, width), of the other end
         z = level.ends["embedding"]
+        elapsed = level.encoded["elapsed"]
+        parts = (pad_rows(x.flatten(0, 1)) for x in (greatest, z, elapsed))
+        greatest, z_old, elapsed = parts  # (rows, width)
         z_new = torch.sigmoid(
-            self.structure(structure) + self.recurrence(z) + level.encoded["elapsed"]
+            self.structure(torch.sigmoid(greatest)) + self.recurrence(z_old) + elapsed
         )
-        with torch.no_grad():
-            rate = self.intensity(z[:, :1], z[:, 1:])  # (n, 1, kinds)
-            rate = rate.squeeze(1).gather(1, level.kind[:, None])  # (n, 1)
-            attention = self.attend(attention, rate, level.mask, links.after, links.partner)
-        return Written({"embedding": z_new}, {"attention": attention})
+        return Written({"embedding": z_new[: 2 * len(z)].view_as(z)}, {"attention": attention})
 
-    def attend(
-        self, attention: Tensor, rate: Tensor, before: Tensor, after: Tensor, partner: Tensor
-    ) -> Tensor:
-        """Algorithm 1: rows (n, 2, k) of S after events of intensity `rate` (n, 1).
+    def attend(self, level: Level) -> tuple[Tensor, Tensor]:
+        """Softmax of S over the links before each event, and its rows after (algorithm 1).
 
-        Only rows that hold a link to the partner change; they sum to 1.
+        Both (n, 2, k).  Only rows that hold a link to the partner change; they sum to 1.
         """
-        # sums of the states' dtype: 1 / an integer would be rounded to float32
-        inverse_before = 1.0 / before.sum(-1, keepdim=True, dtype=attention.dtype)  # (n, 2, 1)
-        inverse_after = 1.0 / after.sum(-1, keepdim=True, dtype=attention.dtype)
-        shift = (inverse_before - inverse_after).masked_fill_(torch.isinf(inverse_before), 0.0)
-        row = torch.where(before, attention - shift, 0.0)
-        row = torch.where(partner, inverse_after + rate.unsqueeze(1), row)
-        row = row / (row.sum(-1, keepdim=True) + EPSILON)
-        return torch.where(partner.any(-1, keepdim=True), row, attention)
+        links = level.links
+        assert links is not None
+        device = level.kind.device
+        z, kind, attention, before, after, partner, omega, bias, psi = (
+            tensor.detach().cpu().numpy()
+            for tensor in (
+                level.ends["embedding"],
+                level.kind,
+                links.values["attention"],
+                level.mask,
+                links.after,
+                links.partner,
+                self.omega.weight,
+                self.omega.bias,
+                self.psi,
+            )
+        )
+        between = np.empty((0, 0, 0), z.dtype)
+        if self.interaction is not None:
+            between = self.interaction.detach().cpu().numpy()
+        rate = np.empty(len(kind))
+        event_rates(z, kind, omega, bias, psi, between, rate)
+        weight, renewed = np.empty_like(attention), np.empty_like(attention)
+        attend_links(attention, before, after, partner, rate, weight, renewed)
+        return torch.from_numpy(weight).to(device), torch.from_numpy(renewed).to(device)
 
     def intensity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         """Intensities (n, m, kinds) of every kind between states (n, 1, width) and (n, m, width).

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from neutronstream.models import DyRep, Events, Nodes
 from neutronstream.models.dyrep import split_gap
+from neutronstream.models.kernels import attend_links, event_rates
 from neutronstream.parallel import EXECUTORS, LevelExecutor, Outcome, Replay, Segment
 from neutronstream.stream import EventLog
 
@@ -159,23 +160,26 @@ def test_the_attention_of_a_node_with_links_sums_to_one(name: str) -> None:
 
 def test_a_new_link_shifts_the_attention_of_the_others() -> None:  # faults Y4 and Y5
     """Even shares of two links; a third one comes with an intensity of 2, both ways alike."""
-    model = DyRep(2)
-    even = torch.tensor([[[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]])
-    before = torch.tensor([[[True, True, False], [False, False, False]]])
-    after = torch.tensor([[[True, True, True], [True, False, False]]])
-    partner = torch.tensor([[[False, False, True], [True, False, False]]])
-    row = model.attend(even, torch.tensor([[2.0]]), before, after, partner)[0]
+    even = np.array([[[0.5, 0.5, 0.0], [0.0, 0.0, 0.0]]])
+    before = np.array([[[True, True, False], [False, False, False]]])
+    after = np.array([[[True, True, True], [True, False, False]]])
+    partner = np.array([[[False, False, True], [True, False, False]]])
+    weight, row = np.empty_like(even), np.empty_like(even)
+    attend_links(even, before, after, partner, np.array([2.0]), weight, row)
+    assert weight[0].tolist() == [pytest.approx([0.5, 0.5, 0.0], abs=1e-6), [0.0, 0.0, 0.0]]
+    row = row[0]
     third = 1 / 3
     assert row[0].tolist() == pytest.approx([third / 3, third / 3, (third + 2) / 3], abs=1e-6)
     assert row[1].tolist() == pytest.approx([1.0, 0.0, 0.0], abs=1e-6)
 
 
 def test_an_event_on_a_standing_link_raises_its_attention_without_a_shift() -> None:
-    model = DyRep(2)
-    even = torch.tensor([[[0.5, 0.5], [1.0, 0.0]]])
-    linked = torch.tensor([[[True, True], [True, False]]])
-    partner = torch.tensor([[[True, False], [True, False]]])
-    row = model.attend(even, torch.tensor([[1.0]]), linked, linked, partner)[0]
+    even = np.array([[[0.5, 0.5], [1.0, 0.0]]])
+    linked = np.array([[[True, True], [True, False]]])
+    partner = np.array([[[True, False], [True, False]]])
+    weight, row = np.empty_like(even), np.empty_like(even)
+    attend_links(even, linked, linked, partner, np.array([1.0]), weight, row)
+    row = row[0]
     assert row[0].tolist() == pytest.approx([1.5 / 2, 0.5 / 2], abs=1e-6)
     assert row[1].tolist() == pytest.approx([1.0, 0.0], abs=1e-6)
 
@@ -414,3 +418,20 @@ def test_a_segment_cuts_the_gradient_of_the_states_before_it() -> None:
         outcome.commit()
         assert not replay.state["embedding"].requires_grad
     outcome.losses.sum().backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("intensity", ["linear", "bilinear"])
+def test_the_attention_uses_the_intensity_of_the_loss(intensity: str) -> None:
+    model = new_model(LOGS["two kinds"], intensity).double()
+    z = torch.randn(40, 2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 30
+    kind = torch.arange(40) % 2
+    with torch.no_grad():
+        wanted = model.intensity(z[:, :1], z[:, 1:]).squeeze(1).gather(1, kind[:, None]).squeeze(1)
+    between = np.empty((0, 0, 0))
+    if model.interaction is not None:
+        between = model.interaction.detach().numpy()
+    weights = [p.detach().numpy() for p in (model.omega.weight, model.omega.bias, model.psi)]
+    for call in (event_rates, event_rates.py_func):
+        rate = np.empty(40)
+        call(z.numpy(), kind.numpy(), *weights, between, rate)
+        np.testing.assert_allclose(rate, wanted.numpy(), rtol=1e-9)
