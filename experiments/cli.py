@@ -6,7 +6,6 @@ Heavy modules are imported inside the commands, so that `--help` is quick.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -92,7 +91,7 @@ def _train(
         Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML; flags win.")
     ] = None,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="DIR", help="Folder of the run. Default: runs/LOG-MODEL-seedN."),
     ] = None,
     resume: Annotated[
@@ -109,33 +108,44 @@ def _train(
     """Train a model on LOG and report how it and the baselines predict what comes next.
 
     Every event is predicted before it is learned. The folder of the run holds report.html,
-    report.json, metrics.parquet, config.toml and the checkpoints.
+    report.json, metrics.parquet, config.toml, reading.json if flags say how to read LOG, and the
+    checkpoints.
     """
     settings, how = split_settings(flags)
     if resume and force:
         raise ValueError("--resume goes on with a run and --force replaces it: give one of them")
+    if output is not None and not output.strip():
+        raise ValueError(f"--output must name a folder: got {output!r}")
     config = load_config(config_file, settings)
-    folder = output or runs.default_folder(log, config)
-    if resume and config_file is None and (folder / "config.toml").exists():
-        config = runs.stored_config(folder, settings)
-    if resume and runs.is_finished(folder):
-        say(f"{folder} is finished: nothing to resume")
-        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        return _show_scores(report, folder, as_json)
-    if not resume and not force:
-        runs.check_is_free(folder)
-    runs.check_device(config.device)
+    folder = runs.default_folder(log, config) if output is None else Path(output)
+    how = {name: _as_text(value) for name, value in how.items()}
+    if resume:
+        how = runs.stored_reading(folder) | how
+        if config_file is None and (folder / "config.toml").exists():
+            config = load_config(folder / "config.toml", settings)
+    elif not force:
+        runs.check_is_free(folder)  # `fit` will do so again, but the log may be long to read
     events = _read(log, config.limit, how, quiet)
     from .fit import fit
 
-    if force:
-        runs.clear(folder)
+    was_finished = resume and runs.is_finished(folder)
     try:
         with watching(Console(stderr=True), "training", quiet=quiet) as progress:
-            report = fit(events, config, folder, resume=resume, progress=progress)
+            report = fit(
+                events,
+                config,
+                folder,
+                resume=resume,
+                force=force,
+                reading=how,
+                progress=progress,
+            )
     except KeyboardInterrupt:
-        say(f"interrupted: the same command with --resume goes on with {folder}")
+        instead = " in place of --force" if force else ""
+        say(f"interrupted: the same command with --resume{instead} goes on with {folder}")
         raise typer.Exit(INTERRUPTED) from None
+    if was_finished:
+        say(f"{folder} is finished: nothing to resume")
     _show_scores(report, folder, as_json)
 
 
@@ -211,6 +221,11 @@ def _read(
         for note in events.notes:
             say(f"note: {note}")
     return events
+
+
+def _as_text(value: Any) -> Any:
+    """A flag as reading.json keeps it: a path leads to the same file from everywhere."""
+    return str(value.absolute()) if isinstance(value, Path) else value
 
 
 def _show(figures: Mapping[str, Any], as_json: bool) -> None:

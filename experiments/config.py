@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 _DURATION = re.compile(r"(\d+(\.\d+)?(w|d|h|min|m|s|ms|us|ns))+")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
+_END = 2**63  # counts, ticks and TOML's numbers are below
 
 
 class TrainConfig(BaseModel):
@@ -32,7 +33,7 @@ class TrainConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     model: str = Field(default="dyrep", description="Model to train.")
-    width: int = Field(default=64, description="Width of a node's state.", ge=1)
+    width: int = Field(default=64, description="Width of a node's state.", ge=1, le=65_536)
     intensity: Literal["linear", "bilinear"] = Field(
         default="linear",
         description="DyRep: published linear intensity, or with a bilinear interaction.",
@@ -49,29 +50,44 @@ class TrainConfig(BaseModel):
         default=None,
         description="How far the window moves, like --size (growing: by how much it grows).",
     )
-    down: int = Field(default=50, description="Adaptive: the events of a window's core.", ge=1)
-    up: int = Field(default=300, description="Adaptive: the most events of a window.", ge=1)
+    down: int = Field(
+        default=50, description="Adaptive: the events of a window's core.", ge=1, lt=_END
+    )
+    up: int = Field(
+        default=300, description="Adaptive: the most events of a window.", ge=1, lt=_END
+    )
     rate: float = Field(
         default=0.2, description="Adaptive: stride as a part of the window.", gt=0, le=1
     )
 
-    batch_size: int = Field(default=50, description="Events between two optimiser steps.", ge=1)
-    epochs: int = Field(default=1, description="Passes over each window.", ge=1)
-    learning_rate: float = Field(
-        default=3e-3, description="Adam's step; 0 leaves the weights.", ge=0
+    batch_size: int = Field(
+        default=50, description="Events between two optimiser steps.", ge=1, lt=_END
     )
-    clip: float = Field(default=100.0, description="Largest gradient entry; 0 does not clip.", ge=0)
-    negatives: int = Field(default=5, description="Negatives an event and side in the loss.", ge=1)
+    epochs: int = Field(default=1, description="Passes over each window.", ge=1, lt=_END)
+    learning_rate: float = Field(
+        default=3e-3, description="Adam's step; 0 leaves the weights.", ge=0, le=1_000
+    )
+    clip: float = Field(
+        default=100.0,
+        description="Largest gradient entry; 0 does not clip.",
+        ge=0,
+        le=1_000_000_000,
+    )
+    negatives: int = Field(
+        default=5, description="Negatives an event and side in the loss.", ge=1, le=10_000
+    )
 
     candidates: int = Field(
         default=50,
         description="Negatives an event is ranked against; 0 = all known destinations.",
         ge=0,
+        le=100_000,
     )
     edgebank_window: int | None = Field(
         default=None,
         description="Ticks that EdgeBank with a window remembers; else it suits the log.",
         ge=1,
+        lt=_END,
     )
 
     executor: Literal["levels", "sequential"] = Field(
@@ -81,17 +97,22 @@ class TrainConfig(BaseModel):
         default="float32", description="Number type of states."
     )
     device: str = Field(default="cpu", description="cpu, mps, cuda or cuda:N.")
-    threads: int = Field(default=1, description="Threads of torch.", ge=1)
+    threads: int = Field(default=1, description="Threads of torch.", ge=1, le=1_024)
     seed: int = Field(
-        default=0, description="Seed of weights, negatives and states.", ge=0, lt=2**63
+        default=0, description="Seed of weights, negatives and states.", ge=0, lt=_END
     )
     check: bool = Field(
         default=False, description="Compare every sampled neighbourhood with the oracle."
     )
 
-    limit: int | None = Field(default=None, description="Only the first N events of the log.", ge=1)
+    limit: int | None = Field(
+        default=None, description="Only the first N events of the log.", ge=1, lt=_END
+    )
     checkpoint_seconds: float = Field(
-        default=30.0, description="Least seconds between checkpoints; 0 = after every window.", ge=0
+        default=30.0,
+        description="Least seconds between checkpoints; 0 = after every window.",
+        ge=0,
+        le=1e9,
     )
 
     @field_validator("size", "stride", mode="before")
@@ -106,8 +127,8 @@ class TrainConfig(BaseModel):
                 raise ValueError("must be a count of events or a duration such as 7d or 1h30m")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | str)):
             raise ValueError("must be a count of events or a duration such as 7d or 1h30m")
-        if isinstance(value, int) and value < 1:
-            raise ValueError("must be at least 1")
+        if isinstance(value, int) and not 1 <= value < _END:
+            raise ValueError("must be at least 1" if value < 1 else f"must be less than {_END}")
         return value
 
     @field_validator("model")

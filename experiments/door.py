@@ -31,7 +31,8 @@ class Door(TyperGroup):
         try:
             extra["standalone_mode"] = False
             code = super().main(args=arguments, **extra)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # None: the caller has closed it and wants nothing
+                sys.stdout.flush()
         except Exception as error:
             if "--debug" in arguments:
                 raise
@@ -50,11 +51,8 @@ def open_log(source: str, *, limit: int | None = None, **how: Any) -> EventLog:
     """
     given = {name: value for name, value in how.items() if value is not None}
     if source != "demo" and Path(source).exists():
-        from ..stream import TICKS_PER_SECOND, read_log
+        from ..stream import read_log
 
-        if given.get("unit", "s") not in TICKS_PER_SECOND:
-            known = ", ".join(TICKS_PER_SECOND)
-            raise ValueError(f"--unit must be one of {known}: got {given['unit']!r}")
         if "initial_graph" in given:
             given["initial"] = given.pop("initial_graph")
         for role in ("src", "dst", "time", "kind"):
@@ -88,7 +86,7 @@ def _check_is_named(source: str) -> None:
 
 def _refuse(error: Exception) -> int:
     """Prints what is wrong and returns the exit code; raises what is a fault of ours."""
-    from ..stream.errors import LeakError, NeutronStreamError
+    from ..stream.errors import LeakError, LogError, NeutronStreamError
 
     kind = type(error).__name__
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
@@ -105,12 +103,26 @@ def _refuse(error: Exception) -> int:
         return say(f"error: {error.filename}: {(error.strerror or str(error)).lower()}", 2)
     if isinstance(error, LeakError):
         return say(f"error: the check failed: {error}", 1)
+    if isinstance(error, LogError):
+        return say(f"error: {error.spelled('--{} {}')}", 2)
+    if _is_out_of_memory(error):
+        return say(f"error: the memory does not suffice, try smaller settings: {error}", 2)
+    if isinstance(error, OverflowError):
+        return say(f"error: a number is too large: {error}", 2)
     if isinstance(error, NeutronStreamError | ValueError | OSError):
         return say(f"error: {error}", 2)
     raise error
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether Python, numpy, Arrow, or torch with no class of its own, lacked memory."""
+    told = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+    torch_says = isinstance(error, RuntimeError) and any(words in str(error) for words in told)
+    return isinstance(error, MemoryError) or torch_says
+
+
 def say(text: str, code: int = 0) -> int:
-    """Prints `text` on stderr as one line and returns `code`."""
-    print(" ".join(text.split()), file=sys.stderr)
+    """Prints `text` on stderr, if it is open, as one line and returns `code`."""
+    if sys.stderr is not None:  # `print` would take stdout
+        print(" ".join(text.split()), file=sys.stderr)
     return code

@@ -12,7 +12,8 @@ is killed and resumed equals one that never was, bit for bit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ..models import MODELS, DynamicGNN
 from ..parallel import EXECUTORS, Executor, Replay
 from ..storage import Mark
 from ..stream import EventLog, Window
+from . import runs
 from .config import TrainConfig
 from .evaluate import Evaluation
 from .keeper import Keeper
@@ -176,26 +178,39 @@ def fit(
     folder: str | Path | None = None,
     *,
     resume: bool = False,
+    force: bool = False,
+    reading: Mapping[str, Any] | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """The report of a run: every event predicted before it is learned, window by window.
 
     With a `folder`, config.toml, checkpoints and at the end the report are written there; `resume`
-    goes on from the newest checkpoint in it, or starts if there is none.  `progress` is called
-    after each window with its figures, `done_events` and `total_events`.
+    goes on from the newest checkpoint in it, or starts if there is none, and `force` replaces the
+    run in it, once log and configuration are known to be valid.  `reading` says how the log was
+    read, in JSON's types: reading.json keeps it for who resumes.  `progress` is called after each
+    window with its figures, `done_events` and `total_events`.
 
     Raises:
-        ValueError: if the log is empty, the configuration does not fit it, or the loss diverges.
-        CheckpointError: if the folder's checkpoint is damaged, or from another log or config.
+        ValueError: if the log is empty, the configuration does not fit it or this machine, the
+            loss diverges, or the folder holds a run (without `resume` or `force`) or is in use.
+        CheckpointError: if the folder's checkpoint or report is damaged, or from another log or
+            config.
+        OSError: if a file cannot be written, for instance on a full disk; it is named.
     """
     if not len(log):
         raise ValueError("the log holds no event: there is nothing to train on")
+    if resume and force:
+        raise ValueError("`resume` goes on with a run and `force` replaces it: give one of them")
+    if folder is not None and not str(folder):
+        raise ValueError("`folder` must name a folder, or be None to write nothing: got ''")
+    runs.check_device(config.device)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)
     try:
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            return _fit(log, config, Path(folder) if folder else None, resume, progress)
+            where = None if folder is None else Path(folder)
+            return _fit(log, config, where, resume, force, reading, progress)
     finally:
         torch.set_num_threads(threads)
 
@@ -205,18 +220,43 @@ def _fit(
     config: TrainConfig,
     folder: Path | None,
     resume: bool,
+    force: bool,
+    reading: Mapping[str, Any] | None,
     progress: Callable[[dict[str, Any]], None] | None,
 ) -> dict[str, Any]:
     began = time.perf_counter()
-    trainer = Trainer(log, config)
-    done = trainer.done
-    keeper = None if folder is None else Keeper(folder, log, config)
-    if keeper is not None:
-        if resume:
-            keeper.restore(trainer)
-        keeper.begin()
-    before = done.seconds
     windows = list(windows_of(log, config))
+    if folder is not None and resume and runs.is_finished(folder):
+        return runs.finished_report(folder, log, config)
+    trainer = Trainer(log, config)
+    with ExitStack() as stack:
+        keeper = None
+        if folder is not None:  # all is valid: from here on the folder is changed
+            stack.enter_context(runs.locked(folder))
+            keeper = Keeper(folder, log, config)
+            if resume:
+                keeper.restore(trainer)
+            elif force:
+                runs.clear(folder)
+            else:
+                runs.check_is_free(folder)
+            keeper.begin(reading)
+        report = _move(trainer, windows, keeper, began, progress)
+        if folder is not None:
+            write_report(folder, report)
+    return report
+
+
+def _move(
+    trainer: Trainer,
+    windows: list[Window],
+    keeper: Keeper | None,
+    began: float,
+    progress: Callable[[dict[str, Any]], None] | None,
+) -> dict[str, Any]:
+    """The report of a trainer that went through the windows which it had not done."""
+    done = trainer.done
+    before = done.seconds
     total = sum(len(window.train) for window in windows)
     if not done.pending:
         done.pending = trainer.predict(windows[0], windows[0].start)
@@ -239,10 +279,7 @@ def _fit(
         if progress is not None:
             finished = sum(len(w.train) for w in windows[: index + 1])
             progress(done.windows[-1] | {"done_events": finished, "total_events": total})
-    report = make_report(trainer)
-    if folder is not None:
-        write_report(folder, report)
-    return report
+    return make_report(trainer)
 
 
 def segments(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,7 @@ graph is not stored: it follows from the log, which is named by its checksum.
 
 from __future__ import annotations
 
-import os
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..storage import read_checkpoint, write_checkpoint
-from ..stream import CheckpointError, EventLog
+from ..storage import has_checkpoint, read_checkpoint, write_checkpoint, write_whole
+from ..stream import EventLog
 from .config import TrainConfig, to_toml
 from .report import to_plain
+from .runs import check_is_same
 
 if TYPE_CHECKING:
     from .fit import Trainer
-
-FREE = frozenset({"checkpoint_seconds", "check", "threads", "executor", "device"})
-"""Settings that may differ when a run is resumed: they do not change what is computed."""
 
 
 class Keeper:
@@ -37,16 +35,15 @@ class Keeper:
         self.config = config
         self.written = time.monotonic()
 
-    def begin(self) -> None:
-        """Make the folder and write config.toml, whole or not at all.
+    def begin(self, reading: Mapping[str, Any] | None) -> None:
+        """Write reading.json, how the log was read, and config.toml.
 
         After `restore`: a resume that is refused leaves the settings of the run as they are.
         """
         folder = self.folder.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        beside = folder / "config.toml.tmp"
-        beside.write_text(to_toml(self.config), encoding="utf-8")
-        os.replace(beside, folder / "config.toml")
+        if reading:  # first: no run without it may be gone on with
+            write_whole(folder / "reading.json", json.dumps(reading, indent=1).encode())
+        write_whole(folder / "config.toml", to_toml(self.config).encode())
 
     def save(self, trainer: Trainer, *, force: bool = False) -> None:
         """Write a checkpoint if one is due, or if the run is at its end."""
@@ -73,10 +70,10 @@ class Keeper:
         Raises:
             CheckpointError: if it is damaged, or of another log or configuration.
         """
-        if not any(self.folder.glob("[0-9]*")):  # one that was begun only is hidden: `.00000001`
+        if not has_checkpoint(self.folder):
             return False
         tensors, meta = read_checkpoint(self.folder)
-        self._compare(meta)
+        check_is_same(self.folder, meta["config"], meta["log"], self.log, self.config)
         trainer.model.load_state_dict(_below("model", tensors))
         moments: dict[int, dict[str, Tensor]] = {}
         for key, value in _below("optimiser", tensors).items():
@@ -94,21 +91,6 @@ class Keeper:
         trainer.evaluation.from_tensors(_below("evaluation", tensors), trainer.done.stop)
         torch.set_rng_state(tensors["rng"])
         return True
-
-    def _compare(self, meta: Mapping[str, Any]) -> None:
-        if meta["log"] != self.log.checksum:
-            raise CheckpointError(
-                f"{self.folder} is of another log (its events have checksum {meta['log'][:12]}, "
-                f"these {self.log.checksum[:12]}): give the log it was begun with, or start over "
-                "in another folder"
-            )
-        now = self.config.model_dump()
-        for name, value in meta["config"].items():
-            if name not in FREE and now.get(name) != value:
-                raise CheckpointError(
-                    f"{self.folder} is of a run with `{name}` {value!r}: got {now.get(name)!r}; "
-                    "resume with the same settings, or start over in another folder"
-                )
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -90,8 +90,9 @@ class RankingMetric:
 class BinaryMetric:
     """AP and AUC of the positives against the first valid negative of each event.
 
-    Events without a valid negative are counted in `unscored` and not scored.  Both metrics need
-    all scores, so the memory is 16 bytes an event.
+    So that one must be drawn at random, and not be the first of some order.  Events without a valid
+    negative are counted in `unscored` and not scored.  Both metrics need all scores, so the memory
+    is 16 bytes an event.
 
     >>> metric = BinaryMetric()
     >>> metric.update([0.9, 0.4], [[0.5], [0.1]])

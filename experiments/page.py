@@ -167,7 +167,8 @@ def _rule(ranking: Mapping[str, Any]) -> str:
     against = ranking.get("candidates")
     if against is None:
         return ""
-    pool = "all known destinations" if against == "all" else f"{against} known destinations"
+    most = "all" if against == "all" else f"at most {against}"
+    pool = f"{most} known destinations, each once"
     ties = ranking.get("tie_rule", "average rank")
     words = f"Ranked against {pool}; ties: {ties}; MAR: lower is better."
     return f'<p class="soft">{_text(words)}</p>'

@@ -1,14 +1,14 @@
 """What is left of a run: report.json, metrics.parquet and report.html in the run's folder.
 
 Everything written is a function of the report alone (no clock, no path, no random id), strict JSON
-(a number that is not finite becomes null), and replaces an older file in one step.
+(a number that is not finite becomes null), and replaces an older file in one step.  report.json is
+written last: where it stands, the others do, and the run is finished.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,23 +29,25 @@ _COUNTS = ("start", "stop", "test_start", "events")
 
 
 def write_report(folder: str | Path, report: Mapping[str, Any]) -> None:
-    """Writes report.json, metrics.parquet (a row a window) and report.html into `folder`.
+    """Writes metrics.parquet (a row a window), report.html and at last report.json into `folder`.
 
     The folder is made if it is missing.
 
     Raises:
         TypeError: if the report holds something that JSON cannot.
+        OSError: if a file cannot be written, for instance on a full disk; it is named.
     """
+    from ..storage import write_whole  # here: it loads torch, which no other figure needs
     from .page import render_page
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plain = to_plain(report)
-    _replace(folder / "report.json", (to_json(plain) + "\n").encode())
     sink = pa.BufferOutputStream()
     pq.write_table(window_table(plain.get("windows") or []), sink, compression="zstd")
-    _replace(folder / "metrics.parquet", sink.getvalue().to_pybytes())
-    _replace(folder / "report.html", render_page(plain).encode())
+    write_whole(folder / "metrics.parquet", sink.getvalue().to_pybytes())
+    write_whole(folder / "report.html", render_page(plain).encode())
+    write_whole(folder / "report.json", (to_json(plain) + "\n").encode())
 
 
 def to_plain(value: Any) -> Any:
@@ -159,10 +161,3 @@ def _flatten(window: Mapping[str, Any]) -> dict[str, Any]:
     for baseline, scores in (window.get("baselines") or {}).items():
         row |= {f"{baseline}_{name}": value for name, value in scores.items()}
     return row
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Writes beside the file, then takes its place, so that no reader sees half of it."""
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_bytes(content)
-    os.replace(beside, path)

@@ -1,19 +1,30 @@
 """The folder of a run: where it is, whose it is, and what of it may be replaced.
 
 A folder with a report.json is a finished run; one with a config.toml or checkpoints but no report
-is an unfinished one.  Only files that a run writes are ever removed.
+is an unfinished one.  Only files that a run writes are ever removed, and only one run at a time is
+in a folder.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .config import TrainConfig, load_config
+from .config import TrainConfig
 
-_FILES = ("report.json", "report.html", "metrics.parquet", "config.toml")
+if TYPE_CHECKING:
+    from ..stream import EventLog
+
+FREE = frozenset({"checkpoint_seconds", "check", "threads", "executor", "device"})
+"""Settings that may differ when a run is resumed: they do not change what is computed."""
+
+_FILES = ("report.json", "report.html", "metrics.parquet", "config.toml", "reading.json")
 _CHECKPOINTS = "checkpoints"
 
 
@@ -44,16 +55,45 @@ def check_is_free(folder: Path) -> None:
     Raises:
         ValueError: if a run, finished or not, is there; or if `folder` is a file.
     """
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"the output must be a folder: {folder} is a file")
+    _check_is_folder(folder)
     if is_finished(folder):
         raise ValueError(
-            f"{folder} holds a finished run: --force replaces it, --output chooses another folder"
+            f"{folder} holds a finished run: --force (in Python `force=True`) replaces it, "
+            "--output chooses another folder"
         )
     if is_started(folder):
         raise ValueError(
-            f"{folder} holds an unfinished run: --resume goes on with it, --force starts over"
+            f"{folder} holds an unfinished run: --resume (in Python `resume=True`) goes on with "
+            "it, --force starts over"
         )
+
+
+def _check_is_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"the output must be a folder: {folder} is a file")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Makes `folder` and keeps every other run out of it; a process that dies lets go of it.
+
+    Raises:
+        ValueError: if another run is in it, or if `folder` is a file.
+    """
+    _check_is_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("ab") as file:  # stays: a new one would be another lock
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"{folder} is in use by another run: wait for its end, or choose another folder"
+            ) from None
+        except (ImportError, OSError):
+            pass  # Windows, or a file system without locks: nothing to hold
+        yield
 
 
 def check_device(device: str) -> None:
@@ -72,25 +112,79 @@ def check_device(device: str) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Removes what a run left in `folder`, and nothing else."""
+    """Removes what a run left in `folder`, and nothing else.
+
+    report.json goes first: what is left by a kill on the way is no finished run.
+    """
     for name in _FILES:
         (folder / name).unlink(missing_ok=True)
+        (folder / f"{name}.tmp").unlink(missing_ok=True)
     shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
 
 
-def stored_config(folder: Path, overrides: dict[str, object]) -> TrainConfig:
-    """The settings of the run in `folder` under `overrides`, for going on with it.
+def stored_reading(folder: Path) -> dict[str, Any]:
+    """How the log of the run in `folder` was read, see `fit`; nothing if that is not stored.
 
     Raises:
-        ValueError: if the run is finished and the overrides would change it.
+        ValueError: if the file is damaged; it is named.
     """
-    path = folder / "config.toml"
-    config = load_config(path, overrides)
-    if is_finished(folder) and config != load_config(path):
+    path = folder / "reading.json"
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): value for name, value in found.items()}
+    except (ValueError, AttributeError) as error:
         raise ValueError(
-            f"{folder} holds a run finished with other settings: --force starts over with these"
+            f"{path} is damaged ({error!r}): remove it and give the flags again that say how to "
+            "read the log"
+        ) from None
+
+
+def finished_report(folder: Path, log: EventLog, config: TrainConfig) -> dict[str, Any]:
+    """The report of the finished run in `folder`, which is that of `log` and `config`.
+
+    Raises:
+        CheckpointError: if it is damaged, or of another log or configuration.
+    """
+    from ..stream import CheckpointError
+
+    path = folder / "report.json"
+    try:
+        report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        settings, checksum = dict(report["config"]), str(report["ranking"]["data_checksum"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error!r}): remove it, and the run resumed writes it again from "
+            "its last checkpoint"
+        ) from None
+    check_is_same(folder, settings, checksum, log, config)
+    return report
+
+
+def check_is_same(
+    place: Path, settings: Mapping[str, Any], checksum: str, log: EventLog, config: TrainConfig
+) -> None:
+    """Refuses to go on in `place`, of a run with these `settings` on the log of this `checksum`.
+
+    Raises:
+        CheckpointError: if `log` or `config` is another; settings in `FREE` may differ.
+    """
+    from ..stream import CheckpointError
+
+    now = config.model_dump()
+    for name, value in settings.items():
+        if name not in FREE and now.get(name) != value:
+            raise CheckpointError(
+                f"{place} is of a run with `{name}` {value!r}: got {now.get(name)!r}; "
+                "resume with the same settings, or start over in another folder"
+            )
+    if checksum != log.checksum:
+        raise CheckpointError(
+            f"{place} is of another log (its events, ids, kinds and unit have checksum "
+            f"{checksum[:12]}, these {log.checksum[:12]}): give the log it was begun with, read "
+            "in the same way, or start over in another folder"
         )
-    return config
 
 
 def peak_memory() -> float | None:

@@ -6,13 +6,14 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from .. import __version__
 from ..stream import suggest_window
 from .report import to_plain
 
 if TYPE_CHECKING:
     from .fit import Trainer
 
-PACKAGES = ("neutronstream", "torch", "numpy", "numba", "pyarrow", "scikit-learn")
+PACKAGES = ("torch", "numpy", "numba", "pyarrow", "scikit-learn")
 TIE_RULE = "average rank: 1 + greater + equal / 2"
 
 
@@ -20,6 +21,14 @@ def make_report(trainer: Trainer) -> dict[str, Any]:
     """The report of a run whose windows are all done, in JSON's own types."""
     log, config, done = trainer.log, trainer.config, trainer.done
     applied = trainer.replay.graph.position
+    counts = {
+        "read": len(log) + log.quarantined,
+        "applied": applied,
+        "late": 0,
+        "quarantined": log.quarantined,
+    }
+    if counts["read"] != sum(counts.values()) - counts["read"]:
+        raise AssertionError(f"events were lost, so there is no report: {counts}")
     widths = dict(sorted(done.widths.items()))
     levels, events = sum(widths.values()), sum(w * count for w, count in widths.items())
     notes = list(log.notes)
@@ -37,12 +46,7 @@ def make_report(trainer: Trainer) -> dict[str, Any]:
             "log": log.name,
             "windows": done.windows,
             "metrics": trainer.evaluation.value(),
-            "counts": {
-                "read": len(log) + log.quarantined,
-                "applied": applied,
-                "late": 0,
-                "quarantined": log.quarantined,
-            },
+            "counts": counts,
             "throughput": {
                 "train_events_per_second": _rate(done.train_events, done.train_seconds),
                 "predict_events_per_second": _rate(done.stop, done.predict_seconds),
@@ -55,7 +59,9 @@ def make_report(trainer: Trainer) -> dict[str, Any]:
             },
             "ranking": {
                 "candidates": config.candidates or "all",
-                "drawn_from": "destinations known before the event, without its own two ends",
+                "drawn_from": "destinations known before the event, without its own two ends, each "
+                "once; all of them where there are no more",
+                "ap_auc": "against one of them an event, drawn alike whatever `candidates` is",
                 "negatives": config.negatives,
                 "tie_rule": TIE_RULE,
                 "batch_size": config.batch_size,
@@ -71,7 +77,11 @@ def make_report(trainer: Trainer) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """The versions that a result depends on."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    found = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "neutronstream": __version__,  # of the code that runs, installed or not
+    }
     for package in PACKAGES:
         try:
             found[package] = version(package)

@@ -48,7 +48,7 @@ class Segment:
     neighbors: Neighbors
     other_src: Beside  # (n, num_negatives)
     other_dst: Beside  # (n, num_negatives)
-    candidates: Beside  # (n, m) destinations to rank the event's own against
+    candidates: Beside  # (n, m) distinct destinations to rank the event's own against
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -110,8 +110,9 @@ class Replay:
     def resolve(self, start: int, stop: int, *, num_candidates: int | None = None) -> Segment:
         """The segment `[start, stop)`.
 
-        `num_candidates` destinations an event are drawn to rank its own against; 0 takes all that
-        are known by then, None takes no candidates.
+        `num_candidates` destinations an event are drawn to rank its own against, each at most
+        once, and all that are known by then where there are no more, or for 0; None takes no
+        candidates.  The first of them is a draw that does not depend on `num_candidates`.
         """
         self.apply(stop)
         batch = self.log[start:stop]
@@ -123,12 +124,11 @@ class Replay:
             self._beside(*self.sampler.sample(role, positions, count, ends), positions)
             for role in ("src", "dst")
         ]
-        if num_candidates is None:
-            drawn = np.empty((len(batch), 0), np.int64), np.empty((len(batch), 0), bool)
-        elif num_candidates:
-            drawn = self.sampler.sample("dst", positions, num_candidates, ends, stream=1)
-        else:
-            drawn = self._all_destinations(positions, ends)
+        if num_candidates == 0:
+            num_candidates = len(self.sampler.pool("dst", stop - 1))
+        drawn = self.sampler.sample(
+            "dst", positions, num_candidates or 0, ends, stream=1, replace=False
+        )
         events = Events(
             torch.from_numpy(batch.kind.astype(np.int64)).to(self.device),
             torch.from_numpy(beside.gap).to(self.device),
@@ -150,15 +150,6 @@ class Replay:
         known = np.maximum(self.log.nodes_before(positions), 1)  # each event is one of two nodes
         idle = (positions[:, None] - last) * (2.0 / known[:, None])
         return Beside(nodes, valid, gap, idle)
-
-    def _all_destinations(self, positions: Int64, ends: Int64) -> tuple[Int64, Bool]:
-        pools = [self.sampler.pool("dst", int(position)) for position in positions]
-        width = max((len(pool) for pool in pools), default=0)
-        pool = pools[-1] if pools else np.empty(0, np.int64)  # pools only grow
-        nodes = np.broadcast_to(pool, (len(positions), width)).copy()
-        sizes = np.array([len(pool) for pool in pools], np.int64)
-        known = np.arange(width) < sizes[:, None]
-        return nodes, known & (nodes != ends[:, :1]) & (nodes != ends[:, 1:])
 
     def _neighbors(self, ends: Int64, positions: Int64) -> Neighbors:
         reads = self.model.reads

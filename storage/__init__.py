@@ -1,6 +1,7 @@
 """The dynamic graph, its node state, negative samples and checkpoints."""
 
-from .checkpoint import read_checkpoint, write_checkpoint
+from .checkpoint import has_checkpoint, read_checkpoint, write_checkpoint
+from .files import write_whole
 from .graph import Direction, DynamicGraph, Links, Neighborhood
 from .negatives import NegativeSampler, Role
 from .oracle import OracleGraph, compare
@@ -18,6 +19,8 @@ __all__ = [
     "OracleGraph",
     "Role",
     "compare",
+    "has_checkpoint",
     "read_checkpoint",
     "write_checkpoint",
+    "write_whole",
 ]

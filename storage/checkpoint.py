@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..stream.errors import CheckpointError
+from .files import flush, write_whole
 
 FORMAT = 1
 TENSORS, META = "tensors.safetensors", "meta.json"
@@ -35,6 +36,10 @@ def write_checkpoint(
     """The folder of the new checkpoint, a numbered one within `folder`; the last `keep` stay.
 
     `meta` must survive JSON: tuples come back as lists, keys as text.  One writer at a time.
+
+    Raises:
+        OSError: if a file cannot be written, for instance on a full disk; it is named.
+        CheckpointError: if that was the file of tensors.
     """
     if keep < 1:
         raise ValueError(f"`keep` must be at least 1: got {keep}")
@@ -47,24 +52,25 @@ def write_checkpoint(
     number = int(finished[-1].name) + 1 if finished else 1
     draft, final = root / f".{number:08d}", root / f"{number:08d}"
     draft.mkdir()
-    save_file(
-        {
-            name: tensor.detach().to("cpu", copy=True).contiguous()
-            for name, tensor in tensors.items()
-        },
-        draft / TENSORS,
-    )
+    plain_tensors = {
+        name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()
+    }
+    try:
+        save_file(plain_tensors, draft / TENSORS)
+    except SafetensorError as error:  # it has the system's error in its text only
+        (draft / TENSORS).unlink(missing_ok=True)
+        raise CheckpointError(f"{draft / TENSORS} could not be written: {error}") from error
     document = {
         "format": FORMAT,
         "tensors_sha256": _sha256(draft / TENSORS),
         "meta_sha256": _digest(plain),
         "meta": plain,
     }
-    (draft / META).write_text(json.dumps(document, indent=1, sort_keys=True))
-    for path in (draft / TENSORS, draft / META, draft):
-        _flush(path)
+    write_whole(draft / META, json.dumps(document, indent=1, sort_keys=True).encode())
+    for path in (draft / TENSORS, draft):
+        flush(path)
     draft.rename(final)
-    _flush(root)
+    flush(root)
     for old in [*finished, final][:-keep]:
         # hide it first: a half-removed checkpoint must not look like a damaged one
         hidden = old.with_name(f".{old.name}")
@@ -107,6 +113,14 @@ def read_checkpoint(folder: str | os.PathLike[str]) -> tuple[dict[str, Tensor], 
     return tensors, meta
 
 
+def has_checkpoint(folder: str | os.PathLike[str]) -> bool:
+    """Whether `read_checkpoint` would find one in `folder`; one that was only begun does not count.
+
+    A folder that is missing has none.
+    """
+    return bool(_finished(Path(folder)))
+
+
 def _finished(root: Path) -> list[Path]:
     """The finished checkpoints, oldest first."""
     return sorted(p for p in root.glob("[0-9]*") if p.name.isdecimal() and p.is_dir())
@@ -119,12 +133,3 @@ def _digest(meta: Any) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """Have the file or folder on disk before going on."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

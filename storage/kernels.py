@@ -357,6 +357,46 @@ def draw_negatives(
 
 
 @njit(cache=True)
+def draw_distinct(
+    pool: Int64,
+    sizes: Int64,
+    key: np.uint64,
+    positions: Int64,
+    avoid: Int64,
+    order: Int64,
+    swapped: Int64,
+    nodes: Int64,
+    valid: Bool,
+) -> None:
+    """Draw the first nodes of `pool[:sizes[i]]` outside `avoid[i]` in a random order of the row.
+
+    `order` is 0, 1, 2, ... over at least the largest size, and is so again after each row: it is
+    shuffled as far as needed (Fisher and Yates 1938), and put right by the places in `swapped`.
+    """
+    for i in range(nodes.shape[0]):
+        size = sizes[i]
+        here = fold(key, positions[i])
+        column = step = 0
+        while column < nodes.shape[1] and step < size:
+            high = fold(here, step) >> np.uint64(32)
+            place = step + np.int64((high * np.uint64(size - step)) >> np.uint64(32))
+            index = order[place]
+            order[place] = order[step]
+            swapped[step] = place
+            step += 1
+            if not is_in(pool[index], avoid, i):
+                nodes[i, column] = pool[index]
+                valid[i, column] = True
+                column += 1
+        for rest in range(column, nodes.shape[1]):
+            nodes[i, rest] = 0
+            valid[i, rest] = False
+        for back in range(step):
+            order[back] = back
+            order[swapped[back]] = swapped[back]
+
+
+@njit(cache=True)
 def is_in(node: int, avoid: Int64, i: int) -> bool:
     """Whether `node` stands in row `i` of `avoid`."""
     for j in range(avoid.shape[1]):  # noqa: SIM110 (a loop compiles, a generator does not)

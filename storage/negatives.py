@@ -48,6 +48,8 @@ class NegativeSampler:
             "src": _first_appearances(before, np.asarray(log_src, np.int64)),
             "dst": _first_appearances(before, np.asarray(log_dst, np.int64)),
         }
+        # shuffled in part and put right for each row: a segment must not cost what all nodes do
+        self._order = np.arange(max(len(nodes) for nodes, _ in self._pools.values()))
 
     def pool(self, role: Role, position: int) -> Int64:
         """All candidates at `position`, in order of first appearance (a read-only view)."""
@@ -61,11 +63,15 @@ class NegativeSampler:
         k: int,
         avoid: Int64,
         stream: int = 0,
+        *,
+        replace: bool = True,
     ) -> tuple[Int64, Bool]:
-        """`(nodes, valid)`, each (n, k): `k` draws with replacement for every position.
+        """`(nodes, valid)`, each (n, k): `k` draws for every position, the same with a larger `k`.
 
         `avoid` (n, a) holds the nodes that must not be drawn for each position.  Different
-        `stream`s are independent draws.  Where no candidate is allowed stand node 0 and False.
+        `stream`s are independent draws.  Where no candidate is left stand node 0 and False: with
+        `replace=False` a node is drawn once at most, and all of them where there are no more
+        than `k`.
         """
         positions = np.ascontiguousarray(positions, np.int64)
         avoid = np.ascontiguousarray(avoid, np.int64)
@@ -82,7 +88,13 @@ class NegativeSampler:
         valid = np.empty((len(positions), k), np.bool_)
         key = key_of(self.seed, stream, role)
         with np.errstate(over="ignore"):  # uint64 wraps on purpose; the interpreter would warn
-            kernels.draw_negatives(pool, sizes, key, positions, avoid, TRIES, nodes, valid)
+            if replace:
+                kernels.draw_negatives(pool, sizes, key, positions, avoid, TRIES, nodes, valid)
+            else:
+                swapped = np.empty(min(len(pool), k + avoid.shape[1]), np.int64)
+                kernels.draw_distinct(
+                    pool, sizes, key, positions, avoid, self._order, swapped, nodes, valid
+                )
         return nodes, valid
 
     def _pool(self, role: Role) -> tuple[Int64, Int64]:

@@ -133,7 +133,8 @@ def parse_kinds(column: pa.Array) -> tuple[UInt8, tuple[str, ...]]:
     if len(kinds) > 256:
         raise LogError(
             f"at most 256 kinds of event are supported, the column has {len(kinds)}; name another "
-            'column, or none with kind=""'
+            "column, or none with ",
+            kind='""',
         )
     codes: UInt8 = encoded.indices.to_numpy(zero_copy_only=False).astype(np.uint8)
     return codes, kinds

@@ -7,13 +7,38 @@ NeutronStreamError
 └── CheckpointError     a checkpoint is missing, damaged or from another run (also a ValueError)
 """
 
+from __future__ import annotations
+
 
 class NeutronStreamError(Exception):
     """Base of every error of this package that is not a plain `ValueError` or `TypeError`."""
 
 
 class LogError(NeutronStreamError, ValueError):
-    """A file cannot be read as an event log; the message names file, line, column and value."""
+    """A file cannot be read as an event log; the message names file, line, column and value.
+
+    The options of `read_log` that would help end the message; the command line, where they are
+    flags, takes it from `spelled`.
+
+    >>> error = LogError("a.csv: no column is known as `src`; name it with ", src="COLUMN")
+    >>> str(error.at("b.zip"))
+    'b.zip: a.csv: no column is known as `src`; name it with src=COLUMN'
+    >>> error.spelled("--{} {}")
+    'a.csv: no column is known as `src`; name it with --src COLUMN'
+    """
+
+    def __init__(self, text: str, **options: str) -> None:
+        self._text, self._options = text, options
+        super().__init__(self.spelled("{}={}"))
+
+    def spelled(self, form: str) -> str:
+        """The message with each option as `form`, a format of its name and its value."""
+        options = self._options.items()
+        return self._text + ", ".join(form.format(name, value) for name, value in options)
+
+    def at(self, place: str) -> LogError:
+        """The same error, said to be at `place`."""
+        return LogError(f"{place}: {self._text}", **self._options)
 
 
 class OrderError(NeutronStreamError, ValueError):

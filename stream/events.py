@@ -128,16 +128,23 @@ class EventLog:
 
     @cached_property
     def checksum(self) -> str:
-        """sha256 over the columns of the events, for reports and checkpoints."""
-        digest = hashlib.sha256()
-        for batch in (self.initial, self.events):
-            if batch is None:
-                continue
-            for field in fields(batch):
-                column = getattr(batch, field.name)
+        """sha256 over all that a run sees: events, initial links, node ids, kinds and time unit.
+
+        Ids are taken as text, so that 7 and "7" are one id: a file and its copy as Parquet agree.
+        """
+        digest = hashlib.sha256(repr((self.unit, self.kinds)).encode())
+        for part, batch in (("initial", self.initial), ("events", self.events)):
+            for field in fields(EventBatch):
+                column = getattr(batch, field.name, None)
                 if column is not None:
-                    digest.update(field.name.encode())
+                    digest.update(repr((part, field.name, column.shape)).encode())
                     digest.update(np.ascontiguousarray(column).data)
+        texts = pa.concat_arrays([self.nodes.cast(pa.large_string(), safe=False)])
+        if len(texts):
+            _, offsets, characters = texts.buffers()
+            ends = np.frombuffer(offsets, np.int64)[texts.offset :][: len(texts) + 1]
+            digest.update((ends - ends[0]).data)
+            digest.update(memoryview(characters)[ends[0] : ends[-1]] if characters else b"")
         return digest.hexdigest()
 
     @classmethod

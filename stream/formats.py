@@ -127,7 +127,8 @@ def roles_by_name(
     if missing:
         raise LogError(
             f"{source}: no column is known as `{missing[0]}` among {', '.join(map(repr, names))}; "
-            f"name it with {missing[0]}=COLUMN"
+            "name it with ",
+            **{missing[0]: "COLUMN"},
         )
     order = {i: int(m[1]) for i, name in enumerate(simple) if (m := FEATURE.fullmatch(name))}
     features = tuple(sorted(order.keys() - set(found.values()), key=order.__getitem__))
@@ -279,5 +280,8 @@ def _time_place(source: str, columns: Sequence[_Column], taken: set[int]) -> int
         return 0
     raise LogError(
         f"{source}: without a header it is not clear which of the {width} columns is the time; "
-        f"name them by position from 0, for example src=0, dst=1, time={width - 1}"
+        "name them by position from 0, for example ",
+        src="0",
+        dst="1",
+        time=str(width - 1),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +29,17 @@ from .columns import (
     stack_features,
 )
 from .errors import LogError, OrderError
-from .events import Bool, EventBatch, EventLog, Float32, Float64, Int64, TimeUnit, map_densely
+from .events import (
+    TICKS_PER_SECOND,
+    Bool,
+    EventBatch,
+    EventLog,
+    Float32,
+    Float64,
+    Int64,
+    TimeUnit,
+    map_densely,
+)
 from .formats import Column, Roles, roles_by_content, roles_by_name, roles_of_links
 from .opening import open_source
 from .sources import Reject, Source, TableSource
@@ -62,8 +73,13 @@ def read_log(
 ) -> EventLog:
     """The events of a file (or of a table in memory) in order of time, equal times in file order.
 
-    Delimited text, Parquet, Arrow and Feather, also within gzip, bzip2, xz or zip, are recognised
-    by their content, columns by a header's names or by the rule of `roles_by_content`.
+    Delimited text (MatrixMarket too), Parquet, Arrow and Feather, also within gzip, bzip2, xz or
+    zip, are recognised by their content, columns by a header's names or by the rule of
+    `roles_by_content`.
+
+    A row of text is a line: a quoted field cannot hold a newline, and the lines of one that does
+    are bad rows, each counted as one.  Lines that start with # or % are comments, unless ids start
+    so; a note tells how many stand between the rows.
 
     Args:
         src, dst, time, kind, weight, label: a column by name or by position from 0, where the
@@ -73,7 +89,7 @@ def read_log(
         order: "error" refuses a source that is not in order of time.
         quarantine: a CSV file (line, reason, text) for rows that cannot be events; it is always
             written.  Without it the first such row is an error.
-        limit: read only the first rows of the source.
+        limit: read at most so many rows, the first ones of the source.
         name: of the log; the file's name by default.
 
     A header without rows gives a log without events; what was noticed stands in `log.notes`.
@@ -81,9 +97,14 @@ def read_log(
     Raises:
         LogError: if the source cannot be read, or has a row that cannot be an event.
         OrderError: if the source is not in order and `order` is "error".
+        ValueError: if `unit` or `order` is none of these, or `limit` is negative.
     """
-    if limit is not None and limit < 0:
-        raise ValueError(f"`limit` must not be negative: got {limit}")
+    if limit is not None:
+        if limit < 0:
+            raise ValueError(f"`limit` must not be negative: got {limit}")
+        limit = min(limit, sys.maxsize)  # no source has more rows, and no counter holds more
+    if unit is not None and unit not in TICKS_PER_SECOND:
+        raise ValueError(f"`unit` must be one of {', '.join(TICKS_PER_SECOND)}: got {unit!r}")
     if order not in ("sort", "error"):
         raise ValueError(f'`order` must be "sort" or "error": got {order!r}')
     opened = _open(source, limit)
@@ -193,7 +214,7 @@ class _Table:
         ends = [self.columns[roles.src], self.columns[roles.dst]]
         ids = parse_ids([*(self.links or ()), *ends])
         if self.links is not None and (ids.bad[0].any() or ids.bad[1].any()):
-            raise LogError("`initial` has a link whose end has no id")
+            raise LogError("an initial link has an end without an id")
         self.ids = ids.columns
         self._note_faults("id", roles.src, ids.bad[-2])
         self._note_faults("id", roles.dst, ids.bad[-1])
@@ -219,7 +240,7 @@ class _Table:
         try:
             return parse_times(column, self.unit)
         except LogError as error:
-            raise LogError(f"{self.source.name}: {error}") from None
+            raise error.at(self.source.name) from None
 
     def _numbers(self, role: str, place: int | None, parse: Any) -> Any:
         """The column as numbers, or None if most of it is not and nobody asked for it."""
@@ -267,7 +288,8 @@ def _reject(source: Source, place: int, role: str, column: pa.Array, at: int, ro
 
 def _error(source: Source, reject: Reject) -> LogError:
     place = f"{source.name}, {source.place} {reject.line}"
-    return LogError(f"{place}, {reject.reason}; repair it, or put such rows aside: quarantine=PATH")
+    aside = f"{place}, {reject.reason}; repair it, or put such rows aside: "
+    return LogError(aside, quarantine="PATH")
 
 
 def _put_aside(table: _Table, path: object, quarantine: str | Path | None) -> None:
@@ -340,9 +362,7 @@ def _in_order(table: _Table, order: str) -> EventLog:
             codes, kinds = parse_kinds(kind)
         except LogError as error:
             assert table.roles.kind is not None
-            raise LogError(
-                f"{source.name}, column {table.title(table.roles.kind)}: {error}"
-            ) from None
+            raise error.at(f"{source.name}, column {table.title(table.roles.kind)}") from None
     initial = None
     if table.links is not None:
         size = len(dense[0])

@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from .errors import LogError
-from .formats import NAMES, is_header, plain, spread_features
+from .formats import NAMES, is_header, is_value, plain, spread_features
 from .sources import Reject, is_text, one_array
 
 SAMPLE = 10_000  # rows that are looked at to recognise a format
+MARKS = (b"%", b"#")  # a line that starts with one is a comment, unless ids start so
 DELIMITERS = (";", "\t", "|", ",", " ")  # in order of preference; " " is any blank space
 CLOCK = re.compile(rb"(\d{4}[-/]\d\d?[-/]\d\d?)[ \t]+(?=\d\d?:)")  # a date and a time of day
 
@@ -39,19 +40,21 @@ class TextSource:
         data = self._decoded(data)
         self.head, self._first = self._skip_head(data)
         self._body = data[sum(map(len, self.head)) :]
+        if self.head and self.head[0].lower().startswith(b"%%matrixmarket"):
+            self._skip_size()
         if not self._body and not (least == 2 and self.head):
             raise LogError(f"{name}: the file has no rows")
         lines = self._body[: 1 << 23].split(b"\n", SAMPLE + 1)[:SAMPLE]
         if len(lines) > 1 and len(self._body) > 1 << 23:
             lines.pop()  # it may be cut short
-        rows = [line for line in lines if line.strip() and line[:1] not in b"%#"]
+        rows = [line for line in lines if line.strip() and line[:1] not in MARKS]
         self._delimiter, width = self._recognise(rows, least)
         split = [self._split(line) for line in rows]
         self.names = self._header(split, width)
         self.width = max(width, least) if self.names is None else len(self.names)
         self.sample = [row for row in split if len(row) == self.width]
         self._kept: list[tuple[int, bytes]] | None = None  # None: every line that is not blank
-        if any(mark in self._body for mark in (b"\n%", b"\n#")) or self._body[:1] in (b"%", b"#"):
+        if self._body[:1] in MARKS or any(b"\n" + mark in self._body for mark in MARKS):
             self._leave_out_comments()
         if limit is not None:
             self._cut(limit)
@@ -80,11 +83,35 @@ class TextSource:
         while start < len(data):
             end = data.find(b"\n", start) + 1 or len(data)
             line = data[start:end]
-            if line.strip() and line.lstrip()[:1] not in (b"%", b"#"):
+            if line.strip() and line.lstrip()[:1] not in MARKS:
                 break
             head.append(line)
             start = end
         return head, len(head) + 1
+
+    def _skip_size(self) -> None:
+        """Takes the line `rows columns entries` off a MatrixMarket file: it is no entry."""
+        if b"coordinate" not in self.head[0].lower():
+            raise LogError(
+                f"{self.name}, line 1: a MatrixMarket file must list coordinates: "
+                f"got {_show(self.head[0].strip())}"
+            )
+        end = self._body.find(b"\n") + 1 or len(self._body)
+        size, self._body = self._body[:end], self._body[end:]
+        told = re.fullmatch(rb"\s*\d+\s+\d+\s+(\d+)\s*", size)
+        if told is None:
+            raise LogError(
+                f"{self.name}, line {self._first}: how many rows, columns and entries a "
+                f"MatrixMarket file has is expected: got {_show(size.strip())}"
+            )
+        lines = self._body.split(b"\n")
+        entries = sum(1 for line in lines if line.strip() and line[:1] not in MARKS)
+        if entries != int(told[1]):
+            raise LogError(
+                f"{self.name}, line {self._first}: it tells of {int(told[1])} entries, the file "
+                f"has {entries}; is it cut short?"
+            )
+        self._first += 1
 
     def _recognise(self, rows: list[bytes], least: int) -> tuple[str, int]:
         """The delimiter and the number of fields of most rows."""
@@ -142,13 +169,34 @@ class TextSource:
 
     def _leave_out_comments(self) -> None:
         lines = self._lines()
-        self._kept = [
-            (number, line)
-            for number, line in lines
-            if line[:1] not in (b"%", b"#") or len(self._split(line)) == self.width
-        ]
-        if len(lines) != len(self._kept):
-            self.notes.append(f"{len(lines) - len(self._kept)} comments between the rows")
+        marked = [(number, line) for number, line in lines if line[:1] in MARKS]
+        split = {number: self._split(line) for number, line in marked}
+        rows = {number for number, line in marked if len(split[number]) == self.width}
+        odd = [line for number, line in marked if number not in rows]
+        for mark in MARKS:
+            like = {n: split[n] for n, line in marked if n in rows and line[:1] == mark}
+            known = any(line.lstrip()[:1] == mark for line in (*self.head, *odd))
+            if like and self._is_comment(mark.decode(), list(like.values()), known):
+                rows -= set(like)
+        self._kept = [(n, line) for n, line in lines if n not in split or n in rows]
+        comments = [number for number in split if number not in rows]
+        if comments:
+            self.notes.append(
+                f"{len(comments)} comments between the rows, the first in line {comments[0]}"
+            )
+
+    def _is_comment(self, mark: str, like: list[list[str]], known: bool) -> bool:
+        """Whether lines that start with `mark` but have a row's fields are rows commented out.
+
+        They are where the rows without a mark mostly start with numbers or dates, and where the
+        mark is `known` from other comments and no id of another column starts with it.
+        """
+        if not self.sample:
+            return False
+        if 2 * sum(is_value(row[0]) for row in self.sample) > len(self.sample):
+            return True
+        elsewhere = (text for row in (*self.sample, *like) for text in row[1:])
+        return known and not any(text.strip().startswith(mark) for text in elsewhere)
 
     def _cut(self, limit: int) -> None:
         if self._kept is not None:
@@ -234,7 +282,7 @@ class TextSource:
                 continue
             reason = f"{self.width} fields are expected, got {fields}"
             if line.count(b'"') % 2:
-                reason = "a quote is not closed on its line"
+                reason = "a quote is not closed on its line (a quoted field holds no newline)"
             self.rejects.append(Reject(number, reason, line.decode()))
         self._kept = good
 

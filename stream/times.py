@@ -180,7 +180,7 @@ def _unit_of(values: Any, unit: TimeUnit | None) -> tuple[TimeUnit, tuple[str, .
     place = int(np.searchsorted(SIZES, median, side="right"))
     if place == 0:
         return "s", ()
-    note = f"times of about {median:.0e} are taken as {UNITS[place]} by their size; see `unit`"
+    note = f"times of about {median:.0e} are taken as {UNITS[place]} by their size"
     return UNITS[place], (note,)
 
 

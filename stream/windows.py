@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from math import inf
 from typing import Literal
 
 import numpy as np
@@ -130,7 +131,7 @@ def grow(log: EventLog | int, initial: int | float | str, step: int | str) -> It
         _check_least("step", more)
         return _grow_time(time_log, first, more)
     length = _length(log)
-    if not initial > 0 or (initial >= 1 and initial != int(initial)):
+    if not 0 < initial < inf or (initial >= 1 and initial != int(initial)):
         raise ValueError(
             f"`initial` must be a number of events, or a part between 0 and 1: got {initial}"
         )
@@ -221,7 +222,7 @@ def _timed(log: EventLog | int) -> EventLog:
 
 
 def _whole(argument: str, value: int) -> int:
-    if value != int(value):
+    if not -inf < value < inf or value != int(value):
         raise ValueError(f"`{argument}` must be a whole number of events: got {value}")
     _check_least(argument, value)
     return int(value)

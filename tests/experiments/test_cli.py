@@ -14,12 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from neutronstream import __version__
+from neutronstream.experiments import profile_log
 from neutronstream.experiments.cli import app
 from neutronstream.experiments.config import TrainConfig, load_config
 from neutronstream.experiments.flags import split_settings
@@ -282,16 +285,92 @@ def test_resume_of_a_finished_run_shows_it_and_of_another_is_refused(call: Call)
     resumed = _only_object(call("train", "log.csv", "--output", "out", "--resume", "--json"))
     assert resumed == first
     other = call("train", "log.csv", "--output", "out", "--resume", "--epochs", 2)
-    assert "finished with other settings" in _refusal(other)
+    assert "out is of a run with `epochs` 1: got 2" in _refusal(other)
+    Path("other.toml").write_text("width = 5\nsize = 60\n")
+    other = call("train", "log.csv", "--output", "out", "--resume", "--config", "other.toml")
+    assert "out is of a run with `width` 4: got 5" in _refusal(other)
+    missing = call("train", "missing.csv", "--output", "out", "--resume")
+    assert "missing.csv: no such file" in _refusal(missing)
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_does(
-    call: Call, monkeypatch: pytest.MonkeyPatch
+def test_logs_of_one_name_share_a_folder_but_never_a_run(call: Call) -> None:
+    for folder, text in (("x", LOG), ("y", LOG + "1,12,1700000000\n")):
+        Path(folder).mkdir()
+        Path(folder, "log.csv").write_text(text)
+    first = _only_object(call("train", "x/log.csv", *SMALL, "--json"))
+    assert "holds a finished run" in _refusal(call("train", "y/log.csv", *SMALL))
+    assert "is of another log" in _refusal(call("train", "y/log.csv", "--resume", "--quiet"))
+    assert _only_object(call("train", "x/log.csv", "--resume", "--json")) == first
+
+
+def test_a_report_cut_off_is_named(call: Call) -> None:
+    assert call("train", "log.csv", *SMALL, "--output", "out").exit_code == 0
+    Path("out/report.json").write_text('{"windows": [')
+    words = _refusal(call("train", "log.csv", "--output", "out", "--resume", "--quiet"))
+    assert words.startswith("out/report.json is damaged") and "remove it" in words
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--model", "nonesuch"),
+        ("--size", "1ms", "--stride", "1ms"),
+        ("--device", "cuda:99"),
+        ("--src", "nowhere"),
+        ("--limit", 0),
+    ],
+)
+def test_a_refused_command_removes_no_run_and_begins_none(
+    call: Call, wrong: tuple[object, ...]
 ) -> None:
+    for resume_or_force in ((), ("--resume",), ("--force",)):
+        _refusal(call("train", "log.csv", "--output", "new", *wrong, *resume_or_force, "--quiet"))
+        assert not Path("new").exists()
+    assert call("train", "log.csv", *SMALL, "--output", "out").exit_code == 0
+    before = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    _refusal(call("train", "log.csv", "--output", "out", *wrong, "--force", "--quiet"))
+    assert before == {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_folder_without_a_name_is_refused(call: Call, name: str) -> None:
+    before = set(Path().iterdir())
+    assert f"--output must name a folder: got {name!r}" in _refusal(
+        call("train", "log.csv", *SMALL, "--output", name)
+    )
+    assert set(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_resume_reads_the_log_as_the_run_did(
+    call: Call, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """Unit, columns, initial links and quarantine are those of the first command."""
+    lines = LOG.splitlines()
+    Path("odd.csv").write_text("\n".join(["dst,src,when", *lines[1:9], "3,x,soon", *lines[9:]]))
+    Path("graph.txt").write_text("1 2\n3 4\n")
+    columns = ("--src", "src", "--dst", "dst", "--time", "when", "--unit", "ms")
+    how = (*columns, "--initial-graph", "graph.txt", "--quarantine", "bad.csv")
+    begin = ("train", "odd.csv", *SMALL, "--checkpoint-seconds", 0, *how, "--json")
+    whole = _only_object(call(*begin, "--output", "whole"))
+    assert whole["counts"] == {"read": 121, "applied": 120, "late": 0, "quarantined": 1}
+    if ended:
+        _only_object(call(*begin, "--output", "out"))
+    else:
+        _interrupt(monkeypatch)
+        assert call(*begin, "--output", "out").exit_code == 130
+    go_on = ("train", "odd.csv", "--output", "out", "--resume")
+    assert "is of another log" in _refusal(call(*go_on, "--unit", "s", "--quiet"))
+    resumed = _only_object(call(*go_on, "--json"))
+    assert (resumed["metrics"], resumed["counts"]) == (whole["metrics"], whole["counts"])
+    Path("out/reading.json").write_text("{")
+    assert "out/reading.json is damaged" in _refusal(call(*go_on))
+
+
+def _interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has someone press Ctrl-C after the second checkpoint."""
     from neutronstream.experiments import keeper
 
-    arguments = ("train", "log.csv", *SMALL, "--checkpoint-seconds", 0, "--json")
-    whole = _only_object(call(*arguments, "--output", "whole"))
     save, saved = keeper.Keeper.save, []
 
     def save_and_stop(self: Any, *rest: Any, **options: Any) -> None:
@@ -301,6 +380,14 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(keeper.Keeper, "save", save_and_stop)
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_does(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("train", "log.csv", *SMALL, "--checkpoint-seconds", 0, "--json")
+    whole = _only_object(call(*arguments, "--output", "whole"))
+    _interrupt(monkeypatch)
     stopped = call(*arguments, "--output", "out")
     assert (stopped.exit_code, stopped.stdout) == (130, "")
     assert "the same command with --resume goes on with out" in stopped.stderr
@@ -364,3 +451,137 @@ def test_help_does_not_load_what_is_heavy(tmp_path: Path) -> None:
         timeout=60,
     )
     assert shown.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("src,dst,time\n1,2,x\n", "put such rows aside: --quarantine PATH"),
+        ("a,b,c\n1,2,3\n", "name it with --src COLUMN"),
+        ("0 5 9\n1 3 8\n2 4 3\n", "for example --src 0, --dst 1, --time 2"),
+    ],
+)
+def test_a_refusal_names_options_as_flags(call: Call, content: str, words: str) -> None:
+    Path("odd.csv").write_text(content)
+    assert _refusal(call("inspect", "odd.csv")).endswith(words)
+
+
+LARGE = 10**20
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        *((name, LARGE) for name in ("width", "size", "down", "up", "batch-size", "epochs")),
+        *((name, LARGE) for name in ("negatives", "candidates", "edgebank-window", "threads")),
+        *((name, LARGE) for name in ("seed", "limit")),
+        *((name, "1e305") for name in ("learning-rate", "clip", "checkpoint-seconds")),
+    ],
+)
+def test_a_number_too_large_is_one_line(call: Call, flag: str, value: Any) -> None:
+    name = flag.replace("-", "_")
+    words = _refusal(call("train", "log.csv", "--output", "out", f"--{flag}", value))
+    assert f"`{name}` must be less than" in words
+    assert not Path("out").exists()
+
+
+def test_the_largest_counts_are_taken(call: Call) -> None:
+    most = 2**63 - 1
+    counts = ("--size", most, "--batch-size", most, "--edgebank-window", most, "--limit", most)
+    rest = ("--width", 4, "--candidates", 5, "--clip", 1e9, "--checkpoint-seconds", 1e9)
+    report = _only_object(call("train", "log.csv", *counts, *rest, "--json"))
+    assert report["counts"]["applied"] == 120
+    window = ("--window", "adaptive", "--down", most, "--up", most)
+    report = _only_object(call("train", "log.csv", *window, *rest, "--output", "other", "--json"))
+    assert report["counts"]["applied"] == 120
+
+
+def test_inspect_of_a_limit_beyond_the_log_takes_all_of_it(call: Call) -> None:
+    pq.write_table(pa.table({"src": [0], "dst": [1], "t": [5]}), "one.parquet")
+    for name, events in (("log.csv", 120), ("one.parquet", 1)):
+        assert _only_object(call("inspect", name, "--limit", LARGE, "--json"))["events"] == events
+
+
+def _fill(kind: str) -> None:
+    if kind == "torch":
+        torch.empty(2**47)
+    elif kind == "torch, beyond any count":
+        torch.empty(2**40, 2**40)
+    elif kind == "numpy":
+        np.empty(2**47, np.float64)
+    else:
+        np.zeros(3, np.int64)[0] = 2**70
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("torch", "the memory does not suffice"),
+        ("torch, beyond any count", "the memory does not suffice"),
+        ("numpy", "the memory does not suffice"),
+        ("a number", "a number is too large"),
+    ],
+)
+def test_memory_that_does_not_suffice_is_one_line(
+    call: Call, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
+) -> None:
+    monkeypatch.setattr(profile_log, "profile_log", lambda log: _fill(kind))
+    assert words in _refusal(call("inspect", "log.csv"))
+    assert not isinstance(call("inspect", "log.csv", "--debug").exception, SystemExit)
+
+
+def _shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    source = Path(sys.modules["neutronstream"].__file__ or "").parents[1]
+    return subprocess.run(
+        ["sh", "-c", f"'{sys.executable}' -m neutronstream {line}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the shell of Unix closes streams like this")
+def test_streams_that_the_caller_closed_take_nothing_and_harm_nothing(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(LOG)
+    silent = _shell("inspect log.csv --json >&-", tmp_path)
+    assert (silent.returncode, silent.stdout, silent.stderr) == (0, "", "")
+    refused = _shell("inspect missing.csv 2>&-", tmp_path)
+    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", "")
+    (tmp_path / "bad.csv").write_text("src,dst,time\n1,2,x\n3,4,5\n")
+    aside = _shell("inspect bad.csv --quarantine q.csv <&- >&- 2>&-", tmp_path)
+    assert (aside.returncode, aside.stdout, aside.stderr) == (0, "", "")
+    assert (tmp_path / "q.csv").read_text().count("\n") == 2  # nothing was printed into it
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
+@pytest.mark.parametrize("module", ["neutronstream.experiments.cli", "typer", "torch", "pyarrow"])
+@pytest.mark.parametrize("swallow", [False, True])
+def test_an_interrupt_while_modules_load_is_130(tmp_path: Path, module: str, swallow: bool) -> None:
+    (tmp_path / "log.csv").write_text(LOG)
+    code = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "class Press:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            try:\n"
+        "                os.kill(os.getpid(), signal.SIGINT)\n"
+        "            except KeyboardInterrupt:\n"
+        f"                raise AttributeError('half') if {swallow} else KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Press())\n"
+        "sys.argv[1:] = ['train', 'log.csv', '--width', '4', '--candidates', '5', '--json']\n"
+        "from neutronstream.__main__ import main\n"
+        "main()\n"
+    )
+    source = Path(sys.modules["neutronstream"].__file__ or "").parents[1]
+    stopped = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (stopped.returncode, stopped.stdout, stopped.stderr) == (130, "", "interrupted\n")

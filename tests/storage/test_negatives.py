@@ -134,6 +134,59 @@ def test_draws_are_uniform() -> None:
     assert ((counts - expected) ** 2 / expected).sum() < 95  # chi square, 49 degrees: p < 1e-4
 
 
+def test_without_replacement_a_row_holds_a_node_once() -> None:
+    ends = np.random.default_rng(0).integers(0, 90, (2, 400))
+    sampler = NegativeSampler(*ends, seed=5)
+    positions = np.arange(400)
+    nodes, valid = sampler.sample("dst", positions, 60, ends.T, replace=False)
+    for position in range(400):
+        known = set(ends[1, :position].tolist()) - set(ends[:, position].tolist())
+        row = nodes[position, valid[position]].tolist()
+        assert len(set(row)) == len(row) == min(60, len(known))
+        assert set(row) <= known
+        assert valid[position, : len(row)].all()  # the others follow
+
+
+def test_where_there_are_no_more_than_asked_for_all_are_drawn() -> None:
+    sampler = NegativeSampler(ids(0, 0, 0, 0), ids(1, 2, 3, 4), seed=1)
+    avoid = np.array([[1, 3], [9, 2], [1, 2], [1, 1]])
+    nodes, valid = sampler.sample("dst", ids(4, 4, 2, 1), 5, avoid, replace=False)
+    assert [sorted(row[ok].tolist()) for row, ok in zip(nodes, valid, strict=True)] == [
+        [2, 4],
+        [1, 3, 4],
+        [],
+        [],
+    ]
+    assert not nodes[~valid].any()
+
+
+def test_without_replacement_more_columns_and_other_batches_change_nothing() -> None:
+    ends = np.random.default_rng(0).integers(0, 90, (2, 400))
+    sampler = NegativeSampler(*ends, seed=5)
+    positions = np.random.default_rng(1).permutation(400)
+    avoid = ends.T[positions]
+    few = sampler.sample("dst", positions, 4, avoid, replace=False)[0]
+    many = sampler.sample("dst", positions, 90, avoid, replace=False)[0]
+    assert np.array_equal(many[:, :4], few)
+    for i in range(0, 400, 37):
+        one = NegativeSampler(*ends, seed=5).sample(
+            "dst", positions[i : i + 1], 90, avoid[i : i + 1], replace=False
+        )
+        assert np.array_equal(one[0][0], many[i])
+
+
+@pytest.mark.parametrize("column", [0, 1, 19, 46])
+def test_without_replacement_every_column_is_uniform(column: int) -> None:
+    many, size = 20_000, 50
+    sampler = NegativeSampler(np.arange(many) % size, np.arange(many) % size, seed=2)
+    avoid = np.tile([3, 4, 4], (many - size, 1))
+    nodes, valid = sampler.sample("dst", np.arange(size, many), 47, avoid, replace=False)
+    assert valid.all()
+    counts = np.delete(np.bincount(nodes[:, column], minlength=size), [3, 4])
+    expected = (many - size) / 48
+    assert ((counts - expected) ** 2 / expected).sum() < 92  # chi square, 47 degrees: p < 1e-4
+
+
 def test_wrong_arguments_are_refused() -> None:
     sampler = NegativeSampler(ids(0, 0), ids(1, 2), seed=1)
     with pytest.raises(ValueError, match="`role` must be 'src' or 'dst': got 'both'"):
@@ -181,6 +234,15 @@ def draw(pool: list[int], key: int, position: int, column: int, avoid: list[int]
     return None
 
 
+def shuffle(pool: list[int], key: int, position: int, avoid: list[int]) -> list[int]:
+    """All allowed nodes of the pool in the order in which they are drawn without replacement."""
+    here, order = fold(key, position), list(pool)
+    for step in range(len(order)):
+        place = step + ((fold(here, step) >> 32) * (len(order) - step) >> 32)
+        order[step], order[place] = order[place], order[step]
+    return [node for node in order if node not in avoid]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(-(2**63), 2**64 - 1),
@@ -204,3 +266,7 @@ def test_the_kernel_draws_what_its_slow_twin_draws(
             expected = draw(pool, key, position, column, row)
             assert valid[i, column] == (expected is not None)
             assert nodes[i, column] == (expected or 0)
+    nodes, valid = sampler.sample("dst", positions, 3, avoided, stream, replace=False)
+    for i, row in enumerate(avoid):
+        drawn = shuffle(pool, key, position, row)[:3]
+        assert nodes[i, valid[i]].tolist() == drawn

@@ -9,7 +9,7 @@ import pytest
 
 from neutronstream import storage
 
-MODULES = ("checkpoint", "counter", "graph", "kernels", "negatives", "oracle", "state")
+MODULES = (*("checkpoint", "counter", "files", "graph", "kernels", "negatives", "oracle", "state"),)
 
 
 def test_all_is_sorted_and_complete() -> None:

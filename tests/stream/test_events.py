@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,3 +82,29 @@ def test_the_checksum_changes_with_any_value() -> None:
     assert log.checksum == EventLog.from_arrays([0, 1], [1, 2], [3, 4]).checksum
     assert log.checksum != EventLog.from_arrays([0, 1], [1, 2], [3, 5]).checksum
     assert log.checksum != EventLog.from_arrays([0, 1], [1, 2], [3, 4], weight=[1, 1]).checksum
+
+
+def test_the_checksum_changes_with_unit_kinds_ids_and_initial_links() -> None:
+    ends = ["a", "b"], ["b", "c"], [3, 4]
+    log = EventLog.from_arrays(*ends, initial=(["b"], ["d"]))
+    others = [
+        EventLog.from_arrays(*ends),
+        EventLog.from_arrays(*ends, initial=(["b"], ["e"])),
+        EventLog.from_arrays(*ends, initial=(["d"], ["b"])),
+        EventLog.from_arrays(["a", "b"], ["b", "cc"], [3, 4], initial=(["b"], ["d"])),
+        EventLog.from_arrays(*ends, initial=(["b"], ["d"]), unit="ms"),
+        EventLog.from_arrays(*ends, initial=(["b"], ["d"]), kind=["x", "x"]),
+        EventLog.from_arrays(*ends, initial=(["b"], ["d"]), kind=["x", "y"]),
+    ]
+    assert len({log.checksum, *(other.checksum for other in others)}) == 8
+    joined = (EventLog.from_arrays([x], [y], [0]) for x, y in (("ab", "c"), ("a", "bc")))
+    assert len({other.checksum for other in joined}) == 2
+
+
+def test_the_checksum_does_not_depend_on_how_ids_are_held() -> None:
+    def checksum(ids: Any) -> str:
+        return EventLog.from_arrays(ids, ids[::-1], [0, 1, 2]).checksum
+
+    assert checksum([7, 8, 9]) == checksum(["7", "8", "9"]) == checksum(np.array([7, 8, 9], "i2"))
+    log = EventLog.from_arrays(["x", "yy", "z"], ["yy", "z", "w"], [0, 1, 2])
+    assert log.head(2).checksum == EventLog.from_arrays(["x", "yy"], ["yy", "z"], [0, 1]).checksum

@@ -111,6 +111,64 @@ def test_parquet_arrow_feather_and_tables_in_memory_read_alike(tmp_path: Path) -
     assert rows(read_log(table)) == PLAIN
 
 
+COMMENTED_OUT = {
+    "after another comment": "src,dst,t\n0,1,10\n# note\n1,2,20\n0,2,20\n#5,6,7\n",
+    "the only comment": "src,dst,t\n0,1,10\n#5,6,7\n1,2,20\n0,2,20\n",
+    "without a header": "0 1 10\n%5 6 7\n1 2 20\n0 2 20\n",
+    "prose of as many words": "src,dst,t\n0,1,10\n# so, they, say\n1,2,20\n0,2,20\n",
+    "time first": "t,src,dst\n10,0,1\n#9,5,6\n20,1,2\n20,0,2\n",
+    "right under the header": "src,dst,t\n#5,6,7\n0,1,10\n1,2,20\n0,2,20\n",
+}
+
+
+@pytest.mark.parametrize("form", COMMENTED_OUT)
+def test_a_row_that_is_commented_out_is_no_event(write: Any, form: str) -> None:
+    log = read_log(write(COMMENTED_OUT[form]))
+    assert rows(log) == PLAIN  # and the ids are numbers still
+    assert any("comments between the rows, the first in line" in note for note in log.notes)
+
+
+def test_a_row_of_texts_is_commented_out_where_the_mark_is_known(write: Any) -> None:
+    log = read_log(write("# made by hand\nsrc,dst,t\nann,bob,1\n#bob,eve,2\neve,ann,3\n"))
+    assert rows(log) == [("ann", "bob", 1), ("eve", "ann", 3)]
+    assert "1 comments between the rows, the first in line 4" in log.notes
+
+
+def test_ids_that_start_like_a_comment_are_ids(write: Any) -> None:
+    lone = read_log(write("src,dst,t\nann,bob,1\n#tea,ann,2\n"))
+    assert rows(lone) == [("ann", "bob", 1), ("#tea", "ann", 2)]
+    both = read_log(write("# tags\nsrc,dst,t\nann,#tea,1\n#tea,#milk,2\n"))
+    assert rows(both) == [("ann", "#tea", 1), ("#tea", "#milk", 2)]
+    every = read_log(write("# tags\nsrc,dst,t\n#tea,ann,1\n#milk,bob,2\n"))
+    assert rows(every) == [("#tea", "ann", 1), ("#milk", "bob", 2)]
+    other = read_log(write("% tags\nsrc,dst,t\nann,bob,1\n#tea,ann,2\n"))
+    assert rows(other) == [("ann", "bob", 1), ("#tea", "ann", 2)]
+
+
+MATRIX = "%%MatrixMarket matrix coordinate integer general\n% made by hand\n\n3 3 3\n"
+
+
+def test_the_size_of_a_matrix_market_file_is_no_event(write: Any, tmp_path: Path) -> None:
+    body = "1 2 100000010\n2 3 100000020\n1 3 100000020\n"
+    log = read_log(write(MATRIX + body, "a.mtx"))
+    assert rows(log) == [(1, 2, 100000010), (2, 3, 100000020), (1, 3, 100000020)]
+    with pytest.raises(LogError, match=r"line 6, column 2: a number, .* got 'x'"):
+        read_log(write(MATRIX + body.replace("100000020", "x", 1), "a.mtx"))
+    pattern = MATRIX.replace("integer", "pattern")
+    src, dst = read_links(write(pattern + "1 2\n2 3\n% no entry\n1 3\n", "a.mtx"))
+    assert (src.to_pylist(), dst.to_pylist()) == ([1, 2, 1], [2, 3, 3])
+    assert len(read_log(write(MATRIX + body, "a.mtx"), limit=1)) == 1
+
+
+def test_a_matrix_market_file_that_is_cut_short_or_no_list_is_refused(write: Any) -> None:
+    with pytest.raises(LogError, match=r"a.mtx, line 4: it tells of 3 entries, the file has 1; is"):
+        read_log(write(MATRIX + "1 2 5\n", "a.mtx"))
+    with pytest.raises(LogError, match=r"a.mtx, line 4: how many rows, columns .* got '3 3'"):
+        read_log(write(MATRIX.replace("3 3 3", "3 3") + "1 2 5\n", "a.mtx"))
+    with pytest.raises(LogError, match=r"a.mtx, line 1: .* must list coordinates: got '%%Matrix"):
+        read_log(write("%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n4\n", "a.mtx"))
+
+
 # ---- kinds, weights, labels, features ------------------------------------------------------------
 
 
@@ -440,6 +498,38 @@ def test_a_quarantine_without_bad_rows_is_a_header(write: Any, tmp_path: Path) -
         read_log(path, quarantine=tmp_path / "none" / "q.csv")
 
 
+def test_a_row_is_a_line_so_a_quoted_newline_is_refused_or_put_aside(
+    write: Any, tmp_path: Path
+) -> None:
+    path = write('src,dst,t\n"a\nb",c,1\nd,e,2\n')
+    with pytest.raises(LogError, match=r"line 2, .*\(a quoted field holds no newline\); repair"):
+        read_log(path)
+    log = read_log(path, quarantine=tmp_path / "q.csv")
+    assert (rows(log), log.quarantined) == ([("d", "e", 2)], 2)  # a line each
+
+
+def test_the_options_that_help_are_told_in_the_spelling_that_is_asked_for(write: Any) -> None:
+    def refusal(content: str) -> LogError:
+        with pytest.raises(LogError) as caught:
+            read_log(write(content))
+        return caught.value
+
+    bad = refusal("src,dst,t\n0,1,t=5\n")
+    assert str(bad).endswith("got 't=5'; repair it, or put such rows aside: quarantine=PATH")
+    assert bad.spelled("--{} {}").endswith(
+        "got 't=5'; repair it, or put such rows aside: --quarantine PATH"
+    )
+    unknown = refusal("a,b,c\n0,1,5\n")
+    assert str(unknown).endswith("name it with src=COLUMN")
+    assert unknown.spelled("--{} {}").endswith("name it with --src COLUMN")
+    unclear = refusal("0 5 9\n1 3 8\n2 4 3\n")
+    assert str(unclear).endswith("for example src=0, dst=1, time=2")
+    assert unclear.spelled("--{} {}").endswith("for example --src 0, --dst 1, --time 2")
+    kinds = refusal("src,dst,t,kind\n" + "".join(f"0,1,{i},k{i}\n" for i in range(257)))
+    assert str(kinds).endswith('name another column, or none with kind=""')
+    assert kinds.spelled("--{} {}").endswith('or none with --kind ""')
+
+
 def test_bad_rows_of_a_table_are_named_by_row(tmp_path: Path) -> None:
     table = pa.table({"src": [0, 1], "dst": [1, None], "t": [1.0, float("nan")]})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
@@ -502,6 +592,22 @@ def test_limit_reads_the_first_rows_only(write: Any) -> None:
     assert rows(read_log(table, limit=1)) == [(0, 1, 1)]
     with pytest.raises(ValueError, match="`limit` must not be negative: got -1"):
         read_log(path, limit=-1)
+
+
+@pytest.mark.parametrize("limit", [10**20, 2**63, 2**63 - 1])
+def test_a_limit_beyond_any_counter_reads_all(write: Any, tmp_path: Path, limit: int) -> None:
+    table = pa.table({"src": [0, 1, 0], "dst": [1, 2, 2], "t": [10, 20, 20]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    comments = write(FORMS["comments between rows"], "b.csv")
+    for source in (write(FORMS["header"]), comments, tmp_path / "a.parquet", table):
+        assert rows(read_log(source, limit=limit)) == PLAIN
+
+
+@pytest.mark.parametrize("content", ["0 1 5\n", "src,dst,t\n0,1,2008-09-11\n", "src,dst,t\n"])
+def test_an_unknown_unit_is_refused_whatever_the_times_are(write: Any, content: str) -> None:
+    expected = "`unit` must be one of s, ms, us, ns, step: got 'fortnight'"
+    with pytest.raises(ValueError, match=expected):
+        read_log(write(content), unit="fortnight")  # type: ignore[arg-type]
 
 
 # ---- links before the first event ----------------------------------------------------------------

@@ -75,6 +75,8 @@ def test_windows_come_one_at_a_time() -> None:
         (5, 0, "`stride` must be at least 1: got 0"),
         (5, -1, "`stride` must be at least 1: got -1"),
         (2.5, 1, "`size` must be a whole number of events: got 2.5"),
+        (float("inf"), 1, "`size` must be a whole number of events: got inf"),
+        (5, float("nan"), "`stride` must be a whole number of events: got nan"),
     ],
 )
 def test_sizes_that_lose_events_are_refused_before_the_first_window(
@@ -91,6 +93,8 @@ def test_a_growing_window_starts_at_the_start() -> None:
         grow(10, 0, 3)
     with pytest.raises(ValueError, match="`initial` must be a number of events, or a part"):
         grow(10, 1.5, 3)
+    with pytest.raises(ValueError, match="a part between 0 and 1: got inf"):
+        grow(10, float("inf"), 3)
     with pytest.raises(ValueError, match="`step` must be at least 1: got 0"):
         grow(10, 4, 0)
 
