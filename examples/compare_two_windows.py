@@ -7,7 +7,5 @@ for size, stride in ((200, 200), (200, 50)):
     config = ns.TrainConfig(width=16, size=size, stride=stride, candidates=20)
     report = ns.fit(log, config)
     scores = report["metrics"]["dyrep"]["last_half"]
-    seconds = report["throughput"]["seconds"]
-    print(
-        f"size {size} stride {stride}: AP {scores['ap']:.3f}  MRR {scores['mrr']:.3f}  {seconds:.1f} s"
-    )
+    figures = f"AP {scores['ap']:.3f}  MRR {scores['mrr']:.3f}"
+    print(f"size {size} stride {stride}: {figures}  {report['throughput']['seconds']:.1f} s")

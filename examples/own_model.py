@@ -29,7 +29,8 @@ class GRUMemory(DynamicGNN):
         return Written({"memory": new.view_as(memory)})
 
     def compare(self, src: Nodes, dst: Nodes) -> Tensor:
-        return (self.query(src.states["memory"]) * dst.states["memory"]).sum(-1)  # (n, m)
+        query: Tensor = self.query(src.states["memory"])  # (n, 1, width)
+        return (query * dst.states["memory"]).sum(-1)  # (n, m)
 
     def loss(
         self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes

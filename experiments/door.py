@@ -31,8 +31,7 @@ class Door(TyperGroup):
         try:
             extra["standalone_mode"] = False
             code = super().main(args=arguments, **extra)
-            if sys.stdout is not None:  # None: the caller has closed it and wants nothing
-                sys.stdout.flush()
+            sys.stdout.flush()
         except Exception as error:
             if "--debug" in arguments:
                 raise
@@ -122,7 +121,6 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def say(text: str, code: int = 0) -> int:
-    """Prints `text` on stderr, if it is open, as one line and returns `code`."""
-    if sys.stderr is not None:  # `print` would take stdout
-        print(" ".join(text.split()), file=sys.stderr)
+    """Prints `text` on stderr as one line and returns `code`."""
+    print(" ".join(text.split()), file=sys.stderr)
     return code

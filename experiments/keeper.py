@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +21,7 @@ from ..stream import EventLog
 from .config import TrainConfig, to_toml
 from .report import to_plain
 from .runs import check_is_same
-
-if TYPE_CHECKING:
-    from .fit import Trainer
+from .trainer import Trainer
 
 
 class Keeper:

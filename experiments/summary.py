@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
 from ..stream import suggest_window
 from .report import to_plain
-
-if TYPE_CHECKING:
-    from .fit import Trainer
+from .trainer import Trainer
 
 PACKAGES = ("torch", "numpy", "numba", "pyarrow", "scikit-learn")
 TIE_RULE = "average rank: 1 + greater + equal / 2"

@@ -15,7 +15,8 @@ from torch import Tensor
 from neutronstream.experiments import TrainConfig
 from neutronstream.experiments import fit as module
 from neutronstream.experiments.evaluate import Evaluation
-from neutronstream.experiments.fit import Trainer, fit, segments
+from neutronstream.experiments.fit import fit
+from neutronstream.experiments.trainer import Trainer, segments
 from neutronstream.experiments.windows import windows_of
 from neutronstream.parallel import Segment
 from neutronstream.stream import EventLog, Float64, Window
@@ -82,7 +83,7 @@ def record(log: EventLog, config: TrainConfig, folder: Path | None = None) -> Re
             return super().train(window, next_start)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "Evaluation", Noted)
+        patch.setattr("neutronstream.experiments.trainer.Evaluation", Noted)
         patch.setattr(module, "Trainer", Watched)
         found.report = fit(log, config, folder)
     found.states = trainers[0].replay.state.to_arrays()

@@ -10,7 +10,8 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from neutronstream.experiments.evaluate import PARTS, Evaluation
-from neutronstream.experiments.fit import fit, segments
+from neutronstream.experiments.fit import fit
+from neutronstream.experiments.trainer import segments
 from neutronstream.models import DyRep
 from neutronstream.parallel import Replay
 from neutronstream.stream import EventLog

@@ -13,8 +13,9 @@ import torch
 
 from neutronstream import __version__
 from neutronstream.experiments import TrainConfig
-from neutronstream.experiments.fit import Trainer, fit, segments
+from neutronstream.experiments.fit import fit
 from neutronstream.experiments.summary import make_report
+from neutronstream.experiments.trainer import Trainer, segments
 from neutronstream.stream import EventLog, Window, read_log
 
 from .small import (

@@ -33,7 +33,8 @@ RUNNER = """
 import json, os, signal, sys, threading
 import numpy as np, torch
 from neutronstream.experiments.config import TrainConfig
-from neutronstream.experiments.fit import Trainer, fit
+from neutronstream.experiments.fit import fit
+from neutronstream.experiments.trainer import Trainer
 from neutronstream.experiments.windows import windows_of
 from neutronstream.stream import EventLog
 

@@ -433,5 +433,6 @@ def test_the_attention_uses_the_intensity_of_the_loss(intensity: str) -> None:
     weights = [p.detach().numpy() for p in (model.omega.weight, model.omega.bias, model.psi)]
     for call in (event_rates, event_rates.py_func):
         rate = np.empty(40)
-        call(z.numpy(), kind.numpy(), *weights, between, rate)
+        omega, bias, psi = weights
+        call(z.numpy(), kind.numpy(), omega, bias, psi, between, rate)
         np.testing.assert_allclose(rate, wanted.numpy(), rtol=1e-9)

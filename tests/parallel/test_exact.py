@@ -74,7 +74,7 @@ def test_in_float32_at_full_width_states_are_the_same_bits(name: str, intensity:
         difference = (value - first.values[key]).abs().max()
         if key in STATES:
             assert difference == 0.0
-        assert difference <= 1e-6 * max(1.0, value.abs().max()), key
+        assert difference <= 1e-6 * max(1.0, float(value.abs().max())), key
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 333])

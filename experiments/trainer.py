@@ -1,0 +1,171 @@
+"""One run moved forward a window at a time: predict what it adds, go back, train on it.
+
+Invariant: between two windows, `carry` marks the state at the next one's start, and the state is
+there; so whatever was predicted or trained beyond it leaves no trace.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..models import MODELS, DynamicGNN
+from ..parallel import EXECUTORS, Executor, Replay
+from ..storage import Mark
+from ..stream import EventLog, Window
+from .config import TrainConfig
+from .evaluate import Evaluation
+from .report import to_plain
+
+
+@dataclass
+class Progress:
+    """What a run has done so far; all of it goes into a checkpoint."""
+
+    window: int = 0  # windows trained
+    stop: int = 0  # events predicted
+    seconds: float = 0.0
+    train_events: int = 0
+    train_seconds: float = 0.0
+    predict_seconds: float = 0.0
+    windows: list[dict[str, Any]] = field(default_factory=list)
+    pending: dict[str, Any] = field(default_factory=dict)  # the prediction of the next window
+    widths: dict[int, int] = field(default_factory=dict)  # level width -> levels
+
+
+class Trainer:
+    """One run: model, store, optimiser and evaluation, moved forward a window at a time."""
+
+    def __init__(self, log: EventLog, config: TrainConfig) -> None:
+        if config.model not in MODELS:
+            raise ValueError(f"`model` must be one of {sorted(MODELS)}: got {config.model!r}")
+        self.log = log
+        self.config = config
+        self.dtype = getattr(torch, config.dtype)
+        self.model: DynamicGNN = MODELS[config.model](
+            config.width, log.kinds, num_negatives=config.negatives, intensity=config.intensity
+        ).to(config.device, self.dtype)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
+        self.replay = Replay(
+            log,
+            self.model,
+            seed=config.seed,
+            dtype=self.dtype,
+            device=config.device,
+            check=config.check,
+        )
+        self.executor: Executor[Any] = EXECUTORS[config.executor](self.replay)
+        self.evaluation = Evaluation(log, config)
+        self.done = Progress()
+        self.carry: Mark = self.replay.state.snapshot()  # the state at the next window's start
+
+    def predict(self, window: Window, position: int) -> dict[str, Any]:
+        """Score the events of `window.test` before they are learned, then go back to `carry`.
+
+        The state is that before `position`, which is not after the first of them.
+        """
+        began = time.perf_counter()
+        test = window.test
+        with torch.no_grad():
+            for start, stop in segments(position, test.start, self.config.batch_size):
+                segment = self.replay.resolve(start, stop)  # scored before: only to get there
+                self.executor.run(self.executor.prepare(segment)).commit()
+            for start, stop in segments(test.start, test.stop, self.config.batch_size):
+                segment = self.replay.resolve(start, stop, num_candidates=self.config.candidates)
+                outcome = self.executor.run(self.executor.prepare(segment))
+                scores = outcome.scores
+                if scores is None:  # nothing to rank against: one node, or the first event alone
+                    scores = outcome.losses.new_zeros(len(segment), 1)
+                self.evaluation.update(segment, scores, outcome.losses)
+                outcome.commit()
+        self.replay.state.undo(self.carry)
+        self.done.stop = max(self.done.stop, test.stop)
+        self.done.predict_seconds += time.perf_counter() - began
+        figures = self.evaluation.close_window() | {"seconds": time.perf_counter() - began}
+        return to_plain(figures)  # type: ignore[no-any-return]
+
+    def train(self, window: Window, next_start: int | None) -> dict[str, Any]:
+        """Train on the window from the state at its start; set `carry` where the next begins."""
+        began = time.perf_counter()
+        state, config = self.replay.state, self.config
+        cut = window.stop if next_start is None else next_start
+        spans = [
+            *segments(window.start, cut, config.batch_size),
+            *segments(cut, window.stop, config.batch_size),
+        ]
+        kept: dict[int, Any] = {}  # segments prepared in the first epoch, for those that follow
+        carry = self.carry if cut == window.start else None
+        total, levels = 0.0, 0
+        for epoch in range(config.epochs):
+            if epoch:
+                state.undo(self.carry)
+            last = epoch == config.epochs - 1
+            total = 0.0
+            for start, stop in spans:
+                plan = kept.get(start)
+                if plan is None:
+                    plan = self.executor.prepare(self.replay.resolve(start, stop))
+                    levels += self._count_levels(plan)
+                    if not last:
+                        kept[start] = plan
+                total += self._step(plan, window) * (stop - start)
+                if last and stop == cut and carry is None:
+                    carry = state.snapshot()
+        assert carry is not None
+        if carry is not self.carry:
+            state.forget(self.carry)
+            self.carry = carry
+        seconds = time.perf_counter() - began
+        events = (window.stop - window.start) * config.epochs
+        self.done.train_events += events
+        self.done.train_seconds += seconds
+        return {
+            "train_loss": total / (window.stop - window.start),
+            "level_width": (window.stop - window.start) / levels,
+            "train_events_per_second": events / seconds,
+            "seconds": seconds,
+        }
+
+    def _count_levels(self, plan: Any) -> int:
+        """How many levels a prepared segment has; their widths go into the histogram."""
+        widths, counts = np.unique(self.executor.widths(plan), return_counts=True)
+        for width, count in zip(widths.tolist(), counts.tolist(), strict=True):
+            self.done.widths[width] = self.done.widths.get(width, 0) + count
+        return int(counts.sum())
+
+    def _step(self, plan: Any, window: Window) -> float:
+        """One optimiser step; the mean loss of the segment before it."""
+        self.optimiser.zero_grad(set_to_none=True)
+        outcome = self.executor.run(plan)
+        loss = outcome.losses.mean()
+        value = float(loss.detach())
+        if not np.isfinite(value):
+            raise ValueError(
+                f"the loss became {value} in window [{window.start}, {window.stop}): "
+                f"try a smaller `learning_rate` than {self.config.learning_rate}"
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
+        for weight in self.model.parameters():
+            if weight.grad is None:  # Adam skips None but moves on at 0: executors differ in which
+                weight.grad = torch.zeros_like(weight)
+        if self.config.clip:
+            torch.nn.utils.clip_grad_value_(self.model.parameters(), self.config.clip)
+        self.optimiser.step()
+        self.model.constrain()
+        outcome.commit()
+        return value
+
+
+def segments(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    """Half-open spans of at most `size` events.
+
+    >>> list(segments(3, 8, 2))
+    [(3, 5), (5, 7), (7, 8)]
+    """
+    for first in range(start, stop, size):
+        yield first, min(first + size, stop)
