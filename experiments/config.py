@@ -35,8 +35,8 @@ class TrainConfig(BaseModel):
     model: str = Field(default="dyrep", description="Model to train.")
     width: int = Field(default=64, description="Width of a node's state.", ge=1, le=65_536)
     intensity: Literal["linear", "bilinear"] = Field(
-        default="linear",
-        description="DyRep: published linear intensity, or with a bilinear interaction.",
+        default="bilinear",
+        description="DyRep: with a bilinear interaction, or the published linear intensity.",
     )
 
     window: Literal["fixed", "tumbling", "growing", "adaptive"] = Field(

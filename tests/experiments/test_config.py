@@ -17,7 +17,7 @@ def test_the_defaults_are_these() -> None:
     assert TrainConfig().model_dump() == {
         "model": "dyrep",
         "width": 64,
-        "intensity": "linear",
+        "intensity": "bilinear",
         "window": "fixed",
         "size": None,
         "stride": None,
