@@ -8,10 +8,10 @@ the same degree, in `Replay.resolve` and in the executor.
 
     python benchmarks/speed.py [--events N] [--pairs N] [--logs NAME ...] [--nodes N ...]
 
-Answer (2026-11-30, trial only: 1,200 events, 3 pairs, one of two cores shared with others, seed 0):
-ratios 4.0 social_evolution, 5.0 github, 4.6 dnc, 4.6 uci, 14.6 reality_call, 7.0 slashdot_reply,
-single pairs from 3.1 up.  A step in a graph of a million nodes takes 7.5 us an event to resolve
-(4.9 at a thousand) and 199 us to run (262: there levels are narrower).
+Answer (2026-11-30, 2,000 events, 5 pairs, one of two shared cores, seed 0): median ratios 4.3
+social_evolution, 4.8 github, 4.6 dnc, 4.7 uci, 10.5 reality_call, 7.9 slashdot_reply, single pairs
+from 3.7 up.  A step in a graph of a million nodes takes 8 us an event to resolve (5 at a thousand)
+and 88 us to run (129: there levels are narrower).
 """
 
 from __future__ import annotations
