@@ -1,14 +1,15 @@
 """Does the memory of a run grow with the number of windows, or only with the graph?
 
 The second run of a process over uci in several hundred windows, its resident memory read after
-each; the first one fills the heap.  The line through the second half of the readings gives MB a hundred windows.  Beside it stands what must grow: the
-graph and node state of the same events applied without any window, and 16 bytes an event and
-scorer for AP and AUC.
+each; the first one fills the heap.  The line through the second half of the readings gives MB a
+hundred windows.  Beside it stands what must grow: the graph and node state of the same events
+applied without any window, and 16 bytes an event and scorer for AP and AUC.
 
     python benchmarks/memory.py [--windows N] [--executor NAME]
 
-Answer (2026-11-30, width 16, levels, 300 windows, one of two cores): 1.0 MB a hundred fixed windows
-and 0.9 MB a hundred tumbling ones, below the 1.2 MB that graph and scores of the same events need.
+Answer (2026-11-30, width 16, levels, 300 windows, one of two cores): 1.0 MB a hundred fixed
+windows and 0.9 MB a hundred tumbling ones, below the 1.2 MB that graph and scores of their events
+need.
 """
 
 from __future__ import annotations
