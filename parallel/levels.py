@@ -50,7 +50,7 @@ class Plan:
 
 
 class LevelExecutor(Executor[Plan]):
-    """Runs a schedule level by level (DESIGN: resolve, hoist, scan, score)."""
+    """Runs a schedule level by level on the tape, then scores the segment in one batch."""
 
     def __init__(self, replay: Replay) -> None:
         super().__init__(replay)
