@@ -62,14 +62,14 @@ class Keeper:
         write_checkpoint(self.folder, tensors, meta)
         self.written = time.monotonic()
 
-    def restore(self, trainer: Trainer) -> bool:
-        """Bring `trainer` to the newest checkpoint; False if there is none.
+    def restore(self, trainer: Trainer) -> None:
+        """Bring `trainer` to the newest checkpoint; leave it as it is if there is none.
 
         Raises:
             CheckpointError: if it is damaged, or of another log or configuration.
         """
         if not has_checkpoint(self.folder):
-            return False
+            return
         tensors, meta = read_checkpoint(self.folder)
         check_is_same(self.folder, meta["config"], meta["log"], self.log, self.config)
         trainer.model.load_state_dict(_below("model", tensors))
@@ -88,7 +88,6 @@ class Keeper:
             setattr(trainer.done, name, value)
         trainer.evaluation.from_tensors(_below("evaluation", tensors), trainer.done.stop)
         torch.set_rng_state(tensors["rng"])
-        return True
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -153,9 +153,9 @@ class DyRep(DynamicGNN):
         message = message.masked_fill(~level.mask.unsqueeze(-1), -torch.inf)
         greatest = message.amax(2).flip(1)  # (n, 2, width), of the other end
         z = level.ends["embedding"]
-        elapsed = level.encoded["elapsed"]
-        parts = (pad_rows(x.flatten(0, 1)) for x in (greatest, z, elapsed))
-        greatest, z_old, elapsed = parts  # (rows, width)
+        greatest, z_old, elapsed = (  # (rows, width)
+            pad_rows(x.flatten(0, 1)) for x in (greatest, z, level.encoded["elapsed"])
+        )
         z_new = torch.sigmoid(
             self.structure(torch.sigmoid(greatest)) + self.recurrence(z_old) + elapsed
         )

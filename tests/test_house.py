@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import os
 import re
 import subprocess
@@ -133,3 +135,10 @@ def test_a_file_imports_only_what_its_place_allows(path: Path) -> None:
 def test_a_file_opens_with_what_it_is_about(path: Path) -> None:
     about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     assert about
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_the_examples_in_docstrings_are_true(path: Path) -> None:
+    inside = "" if path.stem == "__init__" else f".{path.stem}"
+    found = doctest.testmod(importlib.import_module(f"neutronstream.{path.parent.name}{inside}"))
+    assert found.failed == 0

@@ -1,16 +1,5 @@
-"""One thread: small tensors gain nothing from more, and lose much on a busy machine."""
+"""The tests of this folder run on one thread."""
 
-from __future__ import annotations
+from ..threads import one_thread
 
-from collections.abc import Iterator
-
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["one_thread"]
