@@ -51,7 +51,7 @@ def dyrep_widths(log: EventLog, chunks: Sequence[int]) -> tuple[list[float], flo
             levels += plan.schedule.num_levels
         widths.append(len(log) / levels)
     whole = replay.resolve(0, len(log))
-    return widths, mean_reads(whole.ends.node, whole.neighbors.indptr, whole.neighbors.node)
+    return widths, mean_reads(whole.ends, whole.neighbors.indptr, whole.neighbors.node)
 
 
 def dygnn_widths(log: EventLog, chunks: Sequence[int]) -> tuple[list[float], float]:

@@ -1,21 +1,31 @@
 """Dynamic GNNs: the API to define one, and published models, one a file."""
 
-from collections.abc import Callable as _Callable
-
 from .base import DynamicGNN, Reads
+from .dygnn import DyGNN
 from .dyrep import DyRep
-from .views import Events, Level, Links, Nodes, Written
-
-MODELS: dict[str, _Callable[..., DynamicGNN]] = {"dyrep": DyRep}
+from .jodie import JODIE
+from .ldg import LDG
+from .registry import MODELS, build, options_of
+from .tgn import TGN
+from .views import Around, Events, Level, Links, Members, Near, Nodes, Written
 
 __all__ = [
+    "JODIE",
+    "LDG",
     "MODELS",
+    "TGN",
+    "Around",
+    "DyGNN",
     "DyRep",
     "DynamicGNN",
     "Events",
     "Level",
     "Links",
+    "Members",
+    "Near",
     "Nodes",
     "Reads",
     "Written",
+    "build",
+    "options_of",
 ]

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..stream import Bool, EventBatch
@@ -23,13 +24,17 @@ from .views import Events, Level, Nodes, Written
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Which tables an event reads, and of whom, before it updates its two ends."""
+    """Which tables an event reads, and of whom, before it updates the nodes that it writes."""
 
     ends: tuple[str, ...] = ()  # of source and destination
     neighbors: tuple[str, ...] = ()  # of the neighbours of both
     scored: tuple[str, ...] = ()  # of the nodes that are scored
-    neighborhood: Literal["none", "links", "recent"] = "none"  # which neighbours
-    k: int = 0  # how many, for "recent"
+    neighborhood: Literal["none", "links", "recent"] = "none"  # which neighbours an update reads
+    k: int = 0  # how many, for "recent" and for `around`
+    around: tuple[str, ...] = ()  # of the `k` most recent neighbours of the nodes that are scored
+    sampled: tuple[str, ...] = ()  # of known nodes drawn at random for each update
+    num_sampled: int = 0  # how many of them; all that are known where there are no more
+    noise: int = 0  # uniform random numbers for each update
 
 
 class DynamicGNN(nn.Module, ABC):
@@ -39,6 +44,9 @@ class DynamicGNN(nn.Module, ABC):
     in `fill`.  `derived` are functions of a node's state that are computed once per version of it
     (projections that many readers share); `link_tables` hold one number for each link of a node,
     without gradient.
+
+    A model says how states change with `update`, or with `message` and `renew`; how they become
+    embeddings with `embed`; and how likely a pair is with `score`.  The rest has defaults.
     """
 
     tables: Mapping[str, int]
@@ -46,7 +54,10 @@ class DynamicGNN(nn.Module, ABC):
     link_tables: tuple[str, ...] = ()
     fill: Mapping[str, Literal["zeros", "normal"]] = MappingProxyType({})
     reads: Reads
-    num_negatives: int = 5  # corrupted destinations and sources a training event
+    writes: Literal["ends", "neighbors"] = "ends"  # "neighbors": the ends and their neighbours
+    num_negatives: int = 1  # corrupted destinations (and sources) of a training event
+    corrupts: Literal["dst", "both"] = "dst"  # whether sources are corrupted too
+    aggregation: Literal["last", "mean"] = "last"  # of the messages of one stale batch
     default_name: ClassVar[str] = "model"
 
     def makes_link(self, batch: EventBatch, kinds: Sequence[str]) -> Bool | None:
@@ -65,23 +76,59 @@ class DynamicGNN(nn.Module, ABC):
         """The `derived` tables, each (..., width), of states (..., width)."""
         return {}
 
-    @abstractmethod
-    def update(self, level: Level) -> Written:
-        """The states after a level of independent events, from the states before it."""
+    def message(self, level: Level) -> Tensor:
+        """What each end of an event is told, (n, 2, width)."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def renew(self, states: Mapping[str, Tensor], message: Tensor) -> Mapping[str, Tensor]:
+        """The states (r, width) of nodes after a `message` (r, width), from those before."""
+        raise NotImplementedError
+
+    def update(self, level: Level) -> Written:
+        """The states after a level of independent events, from the states before it.
+
+        Unless overridden, every end takes its `message` into its states by `renew`.
+        """
+        message = self.message(level)
+        before = {name: level.ends[name].flatten(0, 1) for name in self.tables}  # (2 n, width)
+        after = self.renew(before, message.flatten(0, 1))
+        return Written({name: s.view(*message.shape[:2], -1) for name, s in after.items()})
+
+    def embed(self, events: Events, nodes: Nodes) -> Tensor:
+        """What `score` and `loss` find as `nodes.embedding`, (n, m, width); the first state read.
+
+        `events` are those that the nodes stand beside.
+        """
+        return nodes.states[self.reads.scored[0]]
+
     def loss(
         self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes
     ) -> Tensor:
         """The loss of each event, (n,), from the states before it.
 
-        `src` and `dst` hold the event's own ends, (n, 1); `other_src` and `other_dst`
-        `num_negatives` corrupted ends, none of which is an end of the event.
+        `src` and `dst` hold the event's own ends, (n, 1); `other_dst` `num_negatives` corrupted
+        destinations and `other_src` as many sources (none unless `corrupts` is "both"), none of
+        which is an end of the event.  Unless overridden: binary cross-entropy of `score`, the mean
+        over the corrupted destinations added to that of the true one.
         """
+        wrong = F.softplus(self.score(events, src, other_dst))
+        count = other_dst.valid.sum(1).clamp(min=1)
+        wrong = torch.where(other_dst.valid, wrong, 0.0).sum(1) / count
+        return F.softplus(-self.score(events, src, dst)).squeeze(1) + wrong
 
     @abstractmethod
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
-        """How likely each of `dst` (n, m) is the next partner of `src` (n, 1), on any scale."""
+        """How likely each of `dst` (n, m) is the next partner of `src` (n, 1), on any scale.
+
+        For the default `loss`: a logit.
+        """
+
+    def expected_idle(self, events: Events, src: Nodes, dst: Nodes) -> Tensor | None:
+        """When the event is expected, (n,): time since the last event of either end, in mean gaps.
+
+        None for a model that does not predict times.
+        """
+        return None
 
     @torch.no_grad()
     def constrain(self) -> None:
@@ -94,14 +141,38 @@ class DynamicGNN(nn.Module, ABC):
             ValueError: if a layer mixes the events of a batch, or `reads` does not fit the tables.
         """
         known, reads = {*self.tables, *self.derived}, self.reads
-        for field in ("ends", "neighbors", "scored"):
+        for field in ("ends", "neighbors", "scored", "around", "sampled"):
             if unknown := sorted(set(getattr(reads, field)) - known):
                 raise ValueError(
                     f"`reads.{field}` must name tables or derived ones of {sorted(known)}: "
                     f"got {unknown[0]!r}"
                 )
-        if reads.neighborhood == "recent" and reads.k < 1:
+        if (reads.neighborhood == "recent" or reads.around) and reads.k < 1:
             raise ValueError(f"`reads.k` must say how many recent neighbours: got {reads.k}")
+        if reads.sampled and reads.num_sampled < 1:
+            raise ValueError(
+                f"`reads.num_sampled` must say how many nodes are drawn: got {reads.num_sampled}"
+            )
+        own = type(self)
+        if own.update is DynamicGNN.update and (
+            own.message is DynamicGNN.message or own.renew is DynamicGNN.renew
+        ):
+            raise ValueError(
+                f"{own.__name__} must define `update`, or both `message` and `renew`: it does not"
+            )
+        if self.aggregation == "mean" and own.message is DynamicGNN.message:
+            raise ValueError("`aggregation` 'mean' is of messages: define `message` and `renew`")
+        if self.writes == "neighbors":
+            if reads.neighborhood == "none":
+                raise ValueError(
+                    "`reads.neighborhood` must be 'links' or 'recent' for a model that writes "
+                    "neighbours: got 'none'"
+                )
+            if reads.neighbors or self.link_tables:
+                raise ValueError(
+                    "a model that writes neighbours reads the tables in `reads.ends` of all its "
+                    "members: leave `reads.neighbors` and `link_tables` empty"
+                )
         if reads.neighborhood == "none" and reads.neighbors:
             raise ValueError(
                 "`reads.neighborhood` must be 'links' or 'recent' for a model that reads "

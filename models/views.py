@@ -35,6 +35,24 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """The earlier events through which the recent neighbours of both ends were met."""
+
+    gap: Tensor  # (n, 2, k) float64, seconds since that event
+    is_src: Tensor  # (n, 2, k) bool: the end, not the neighbour, was its source
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The distinct nodes of each event: its ends, then their neighbours, each once."""
+
+    states: Mapping[str, Tensor]  # each (n, p, width)
+    mask: Tensor  # (n, p) bool; False is padding
+    ends: Tensor  # (n, 2) int64, the slots of source and destination; equal for a self loop
+    neighbors: Tensor  # (n, 2, k) int64, the slot of each neighbour; of padding, that of the end
+
+
+@dataclass(frozen=True, slots=True)
 class Level:
     """`n` independent events, to be updated together."""
 
@@ -43,15 +61,35 @@ class Level:
     ends: Mapping[str, Tensor]  # each (n, 2, width): source and destination
     neighbors: Mapping[str, Tensor]  # each (n, 2, k, width)
     mask: Tensor  # (n, 2, k) bool: the neighbour stands before the event
-    links: Links | None = None
+    links: Links | None = None  # for models with `link_tables`
+    near: Near | None = None  # where the neighbourhood is "recent"
+    members: Members | None = None  # for models that write to neighbours, in place of `ends`
+    sampled: Mapping[str, Tensor] = field(default_factory=dict)  # each (n, s, width)
+    sampled_mask: Tensor | None = None  # (n, s) bool
+    noise: Tensor | None = None  # (n, `reads.noise`) uniform in (0, 1), a function of the event
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
     """What a level leaves behind; of a self loop the destination's values stand."""
 
-    states: Mapping[str, Tensor]  # each (n, 2, width), for source and destination
+    states: Mapping[str, Tensor]  # each (n, 2, width), or (n, p, width) for members
     links: Mapping[str, Tensor] = field(default_factory=dict)  # each (n, 2, k)
+    penalty: Tensor | None = None  # (n,) what the update itself adds to the loss of its event
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The `k` most recent events of each of the nodes beside an event, oldest first."""
+
+    states: Mapping[str, Tensor]  # each (n, m, k, width), of the neighbour, before the event
+    mask: Tensor  # (n, m, k) bool; False is padding
+    gap: Tensor  # (n, m, k) float64, seconds since the event with the neighbour
+    idle_gap: Tensor  # (n, m, k) float64, seconds since the neighbour's own last event
+    is_src: Tensor  # (n, m, k) bool: the node, not the neighbour, was the source of that event
+    kind: Tensor  # (n, m, k) int64, of that event
+    weight: Tensor | None = None  # (n, m, k)
+    features: Tensor | None = None  # (n, m, k, num_features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +100,11 @@ class Nodes:
     gap: Tensor  # (n, m) float64, seconds since the node's last event
     idle: Tensor  # (n, m) float64, the same in mean gaps of a node: events since x 2 / known nodes
     valid: Tensor  # (n, m) bool; False is padding
+    around: Around | None = None  # for models that read `around`
+    embedded: Tensor | None = None  # (n, m, width), what `embed` returned
+
+    @property
+    def embedding(self) -> Tensor:
+        """What the model's `embed` made of the nodes, (n, m, width)."""
+        assert self.embedded is not None
+        return self.embedded

@@ -1,6 +1,6 @@
 """What every executor does: prepare a segment, run it, and hand back losses, scores and a commit.
 
-Invariant: whichever executor runs a segment, the outcome is that of one event at a time.
+Invariant: whichever exact executor runs a segment, the outcome is that of one event at a time.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ..models import DynamicGNN, Events, Nodes
+from ..models import DynamicGNN
 from ..storage import NodeState
 from ..stream import Int64
-from .segment import Beside, Replay, Segment
+from .replay import Replay
+from .scoring import Scored, Scorer
+from .segment import Segment
 
 Prepared = TypeVar("Prepared")
 
@@ -29,15 +30,34 @@ class Outcome:
     losses: Tensor  # (n,) with gradient if parameters have it
     scores: Tensor | None  # (n, 1 + m): the event's own destination, then the candidates
     commit: Callable[[], None]
+    pair_scores: Tensor | None = None  # (n, 1 + q): the event's own pair, then those asked for
+    embedded: Tensor | None = None  # (n, width) of the event's source, if asked for; no gradient
+    expected: Tensor | None = None  # (n,) `expected_idle` of the model, if it has one
+
+    @classmethod
+    def of(cls, scored: Scored, penalty: Tensor | None, commit: Callable[[], None]) -> Outcome:
+        """The outcome of what was scored, the losses with a `penalty` (n,) added."""
+        losses = scored.losses if penalty is None else scored.losses + penalty
+        return cls(
+            *(losses, scored.scores, commit, scored.pair_scores, scored.embedded, scored.expected)
+        )
 
 
 class Executor(ABC, Generic[Prepared]):
     """Performs segments of one replay; abstract in `prepare` and `run`."""
 
+    consistency = "exact"
+
     def __init__(self, replay: Replay) -> None:
+        if replay.consistency != self.consistency:
+            raise ValueError(
+                f"a replay with `consistency` {replay.consistency!r} cannot be run by "
+                f"{type(self).__name__}, which is for {self.consistency!r}"
+            )
         self.replay = replay
         self.model: DynamicGNN = replay.model
         self.state: NodeState = replay.state
+        self.scorer = Scorer(replay.model, replay.log, replay.dtype, replay.device)
 
     @abstractmethod
     def prepare(self, segment: Segment) -> Prepared:
@@ -48,43 +68,16 @@ class Executor(ABC, Generic[Prepared]):
         """How many events each level of a prepared segment holds."""
 
     @abstractmethod
-    def run(self, prepared: Prepared) -> Outcome:
-        """Execute a prepared segment from the current states; link values change at once."""
+    def run(self, prepared: Prepared, *, embed: bool = False) -> Outcome:
+        """Execute a prepared segment from the current states; link values change at once.
 
-    def nodes(self, beside: Beside, states: dict[str, Tensor], rows: slice = slice(None)) -> Nodes:
-        """The view of `beside` that a model scores."""
-        device = self.replay.device
-        return Nodes(
-            states,
-            torch.from_numpy(beside.gap[rows]).to(device),
-            torch.from_numpy(beside.idle[rows]).to(device),
-            torch.from_numpy(beside.valid[rows]).to(device),
-        )
+        With `embed` the outcome holds the embeddings of the events' sources.
+        """
 
-    def touch_links(self, segment: Segment) -> None:
-        """Make room for the links of the segment, and tell the journal which it may change."""
+    def touch_links(self, links: Int64) -> None:
+        """Make room for these directed links, and tell the journal that they may change."""
         if self.model.link_tables:
-            rows = np.unique(segment.neighbors.link) + 1
+            rows = np.unique(links) + 1
             for name in self.model.link_tables:
                 self.state.grow(name, 1 + 2 * self.replay.graph.num_links)
                 self.state.touch(name, rows)
-
-
-def column(beside: Beside, index: int) -> Beside:
-    """One column of `beside`, (n, 1)."""
-    pick = slice(index, index + 1)
-    return Beside(
-        beside.node[:, pick], beside.valid[:, pick], beside.gap[:, pick], beside.idle[:, pick]
-    )
-
-
-def join(left: Beside, right: Beside) -> Beside:
-    """Both side by side, (n, m1 + m2)."""
-    names = ("node", "valid", "gap", "idle")
-    return Beside(*(np.concatenate([getattr(b, n) for b in (left, right)], axis=1) for n in names))
-
-
-def take(events: Events, rows: slice) -> Events:
-    """The events of a slice."""
-    columns = (events.kind, events.gap, events.weight, events.features)
-    return Events(*(None if c is None else c[rows] for c in columns))  # type: ignore[arg-type]

@@ -128,3 +128,39 @@ def pad_lists(
                         mask[cell] = False
                     cell += 1
             place += 1
+
+
+@njit(cache=True)
+def collect_members(
+    ends: Int64,  # (n, 2)
+    indptr: Int64,  # (2 n + 1,) the neighbours of both ends of each event
+    neighbors: Int64,
+    slot_of: Int64,  # (num_nodes,) all -1; scratch, left as it was found
+    member_start: Int64,  # out, (n + 1,)
+    member: Int64,  # out, room for 2 n + all neighbours
+    end_slot: Int64,  # out, (n, 2)
+    neighbor_slot: Int64,  # out, like neighbors
+) -> int:
+    """The distinct nodes of each event, ends first; returns how many there are in all."""
+    count = 0
+    member_start[0] = 0
+    for event in range(len(ends)):
+        first = count
+        for side in range(2):
+            node = ends[event, side]
+            if slot_of[node] == -1:
+                slot_of[node] = count - first
+                member[count] = node
+                count += 1
+            end_slot[event, side] = slot_of[node]
+        for place in range(indptr[2 * event], indptr[2 * event + 2]):
+            node = neighbors[place]
+            if slot_of[node] == -1:
+                slot_of[node] = count - first
+                member[count] = node
+                count += 1
+            neighbor_slot[place] = slot_of[node]
+        for place in range(first, count):
+            slot_of[member[place]] = -1
+        member_start[event + 1] = count
+    return count

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ..models import Level, Links
-from ..stream import Bool, Int64
-from .executor import Executor, Outcome, column, join, take
-from .kernels import cut_pieces, pad_lists
+from ..stream import Int64
+from .executor import Executor, Outcome
+from .pieces import Piece, Rows, lay_out, spread
+from .replay import Replay
 from .schedule import Schedule, schedule
-from .segment import Replay, Segment
+from .scoring import Scored
+from .segment import Segment
 from .tape import Tape
-
-PADDING_BUDGET = 4096  # padded neighbour slots that a piece may waste
-SCORE_BUDGET = 1 << 19  # state rows gathered at a time for ranking
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Independent events that are updated together: a level, or a part of a wide one."""
-
-    size: int
-    kind: Tensor  # (size,)
-    ends: Tensor  # (size, 2) rows
-    neighbors: Tensor  # (size, 2, k) rows
-    mask: Tensor  # (size, 2, k) bool
-    links: Tensor | None  # (size, 2, k) rows of the link tables, 0 is padding
-    written: Tensor | None  # the same without what the other side of a self loop writes
-    after: Tensor | None
-    partner: Tensor | None
-    start: int  # the first row that it writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +29,7 @@ class Plan:
     base: Tensor  # (b,)
     order: Tensor  # (n,)
     pieces: tuple[Piece, ...]
-    score_row: Tensor  # (n, m)
+    score_row: Tensor  # (n, columns)
 
 
 class LevelExecutor(Executor[Plan]):
@@ -55,123 +38,57 @@ class LevelExecutor(Executor[Plan]):
     def __init__(self, replay: Replay) -> None:
         super().__init__(replay)
         self._scratch = np.full(replay.log.num_nodes, -1, np.int64)
-        self._widths = dict(self.model.tables) | dict(self.model.derived)
+        model, reads = self.model, self.model.reads
+        fed_back = {*reads.ends, *reads.neighbors, *reads.sampled}
+        self._late = bool(model.derived) and not fed_back & set(model.derived)
+        self._widths = dict(model.tables) | ({} if self._late else dict(model.derived))
 
     def prepare(self, segment: Segment) -> Plan:
-        ends, neighbors = segment.ends.node, segment.neighbors
-        n = len(ends)
-        lengths = np.diff(neighbors.indptr).reshape(n, 2)
-        starts = np.concatenate([[0], np.cumsum(2 + lengths.sum(1))])
-        end_slots = starts[:-1, None] + np.arange(2)
-        event = np.repeat(np.arange(n), lengths.sum(1))
-        neighbor_slots = np.arange(len(neighbors.node)) + 2 * (event + 1)
-        reads = np.empty(starts[-1], np.int64)
-        reads[end_slots] = ends
-        reads[neighbor_slots] = neighbors.node
-        beside = (segment.ends, segment.other_src, segment.other_dst, segment.candidates)
-        scored = np.concatenate([b.node for b in beside], axis=1)
-        writes = np.arange(0, 2 * n + 1, 2)
-        plan = schedule(starts, reads, writes, ends.ravel(), scored, scratch=self._scratch)
-        rows = plan.read_row
-        pieces = self._lay_out(segment, plan, rows[end_slots], rows[neighbor_slots], lengths)
+        reads, slots = reads_of(segment)
+        members = segment.members
+        if members is None:
+            writes, written = np.arange(0, 2 * len(segment) + 1, 2), segment.ends.ravel()
+        else:
+            writes, written = members.indptr, members.node
+        indptr, nodes = reads
+        plan = schedule(*(indptr, nodes, writes, written, segment.scored()), scratch=self._scratch)
+        rows = Rows(*(plan.read_row[slot] for slot in slots))
+        pieces = lay_out(
+            *(segment, rows, plan.order, plan.level, self.replay.device),
+            has_links=bool(self.model.link_tables),
+        )
         base, order = self._tensor(plan.base), self._tensor(plan.order)
         return Plan(segment, plan, base, order, pieces, self._tensor(plan.score_row))
 
-    def _tensor(self, array: Int64 | Bool) -> Tensor:
+    def _tensor(self, array: Int64) -> Tensor:
         return torch.from_numpy(array).to(self.replay.device)
-
-    def _lay_out(
-        self, segment: Segment, plan: Schedule, end_rows: Int64, rows: Int64, lengths: Int64
-    ) -> tuple[Piece, ...]:
-        n, neighbors = len(segment), segment.neighbors
-        stops, widths = np.empty(n, np.int64), np.empty(n, np.int64)
-        longest = lengths.max(1) if n else np.empty(0, np.int64)
-        count = cut_pieces(plan.order, plan.level, longest, PADDING_BUDGET, stops, widths)
-        stops, widths = stops[:count], widths[:count]
-        sizes = np.diff(stops, prepend=0)
-        cells = int((2 * sizes * widths).sum())
-
-        def pad(values: Int64) -> tuple[Tensor, Tensor]:
-            padded, mask = np.empty(cells, np.int64), np.empty(cells, np.bool_)
-            pad_lists(plan.order, stops, widths, neighbors.indptr, values, 0, padded, mask)
-            return self._tensor(padded), self._tensor(mask)
-
-        neighbor_rows, listed = pad(rows)
-        before = pad(neighbors.before.astype(np.int64))[0].bool()
-        has_links = bool(self.model.link_tables)
-        links = pad(neighbors.link + 1)[0] if has_links else None
-        written = links
-        loops = segment.ends.node[:, 0] == segment.ends.node[:, 1]
-        if has_links and loops.any():
-            sources = np.stack([loops, np.zeros_like(loops)], axis=1).ravel()
-            hidden = np.repeat(sources, np.diff(neighbors.indptr))
-            written = pad(np.where(hidden, 0, neighbors.link + 1))[0]
-        partner = pad(neighbors.partner.astype(np.int64))[0].bool() if has_links else None
-        kind = segment.events.kind[self._tensor(plan.order)]
-        ends = self._tensor(np.ascontiguousarray(end_rows[plan.order]))
-        pieces = []
-        cell, first = 0, len(plan.base)
-        for stop, size, width in zip(stops.tolist(), sizes.tolist(), widths.tolist(), strict=True):
-            span, shape = slice(cell, cell + 2 * size * width), (size, 2, width)
-            which = slice(stop - size, stop)
-            piece = Piece(
-                size=size,
-                kind=kind[which],
-                ends=ends[which],
-                neighbors=neighbor_rows[span].view(shape),
-                mask=before[span].view(shape),
-                links=None if links is None else links[span].view(shape),
-                written=None if written is None else written[span].view(shape),
-                after=None if links is None else listed[span].view(shape),
-                partner=None if partner is None else partner[span].view(shape),
-                start=first,
-            )
-            pieces.append(piece)
-            cell += 2 * size * width
-            first += 2 * size
-        return tuple(pieces)
 
     def widths(self, prepared: Plan) -> Int64:
         return prepared.schedule.widths()
 
-    def run(self, prepared: Plan) -> Outcome:
+    def run(self, prepared: Plan, *, embed: bool = False) -> Outcome:
         segment, plan = prepared.segment, prepared.schedule
-        model, state, reads = self.model, self.state, self.model.reads
+        model, state = self.model, self.state
         tape = Tape(self._widths, plan.num_rows, self.replay.dtype, self.replay.device)
         base = {name: state.read(name, prepared.base) for name in model.tables}
-        tape.write(0, base | dict(model.derive(base)))
-        encoded = model.encode(segment.events)
-        sizes = [piece.size for piece in prepared.pieces]
-        slices = {name: torch.split(e[prepared.order], sizes) for name, e in encoded.items()}
-        self.touch_links(segment)
-        for index, piece in enumerate(prepared.pieces):
-            rows = [(name, piece.ends) for name in reads.ends]
-            rows += [(name, piece.neighbors) for name in reads.neighbors]
-            values = tape.read(rows)
-            links = None
-            if piece.links is not None:
-                assert piece.after is not None and piece.partner is not None
-                gathered = {name: state[name][:, 0][piece.links] for name in model.link_tables}
-                links = Links(gathered, piece.after, piece.partner)
-            level = Level(
-                piece.kind,
-                {name: parts[index] for name, parts in slices.items()},
-                dict(zip(reads.ends, values, strict=False)),
-                dict(zip(reads.neighbors, values[len(reads.ends) :], strict=True)),
-                piece.mask,
-                links,
-            )
-            written = model.update(level)
-            states = {
-                name: value.reshape(2 * piece.size, -1) for name, value in written.states.items()
-            }
-            tape.write(piece.start, states | dict(model.derive(states)))
-            if piece.written is not None:
-                for name, value in written.links.items():
-                    table = state[name][:, 0]
-                    table[piece.written] = value
-                    table[0] = 0.0
-        losses, scores = self._score(prepared, tape)
+        tape.write(0, base | self._derive(base))
+        encoded = spread(model.encode(segment.events), prepared.order, prepared.pieces)
+        self.touch_links(segment.neighbors.link)
+        penalties: list[Tensor] = []
+        row = len(plan.base)
+        for piece, known in zip(prepared.pieces, encoded, strict=True):
+            written = model.update(piece.level(model, state, known, tape.read))
+            states = piece.flat(written)
+            tape.write(row, states | self._derive(states))
+            piece.write_links(state, written.links)
+            if written.penalty is not None:
+                penalties.append(written.penalty)
+            row += piece.num_writes
+        penalty = None
+        if penalties:
+            penalty = torch.empty_like(prepared.order, dtype=self.replay.dtype)
+            penalty = penalty.index_copy(0, prepared.order, torch.cat(penalties))
+        scored = self._score(prepared, tape, embed)
 
         def commit() -> None:
             kept = np.flatnonzero(plan.last_row >= len(plan.base))
@@ -180,32 +97,61 @@ class LevelExecutor(Executor[Plan]):
             for name in model.tables:
                 state.write(name, nodes, tape.rows[name][last])
 
-        return Outcome(losses, scores, commit)
+        return Outcome.of(scored, penalty, commit)
 
-    def _score(self, prepared: Plan, tape: Tape) -> tuple[Tensor, Tensor | None]:
-        segment, names = prepared.segment, self.model.reads.scored
-        beside = [column(segment.ends, 0), column(segment.ends, 1)]
-        beside += [segment.other_src, segment.other_dst]
-        cuts = np.cumsum([0] + [b.node.shape[1] for b in beside])
-        rows = [prepared.score_row[:, a:b] for a, b in pairwise(cuts)]
-        values = tape.read([(name, part) for part in rows for name in names])
+    def _derive(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {} if self._late else dict(self.model.derive(states))
+
+    def _score(self, prepared: Plan, tape: Tape, embed: bool) -> Scored:
+        model = self.model
+        late: Mapping[str, Tensor] = {}
+        if self._late:  # once for all versions, since no update waits for it
+            everything = torch.arange(prepared.schedule.num_rows, device=self.replay.device)
+            names = tuple(model.tables)
+            values = tape.read([(name, everything) for name in names])
+            late = model.derive(dict(zip(names, values, strict=True)))
+
+        def read(
+            names: tuple[str, ...], columns: slice, rows: slice, grad: bool
+        ) -> dict[str, Tensor]:
+            at = prepared.score_row[rows, columns]
+            if not (grad and torch.is_grad_enabled()):
+                return {n: (late[n] if n in late else tape.rows[n])[at] for n in names}
+            kept = [name for name in names if name not in late]
+            found = dict(zip(kept, tape.read([(n, at) for n in kept]), strict=True))
+            return {n: F.embedding(at, late[n]) if n in late else found[n] for n in names}
+
+        scored = self.scorer.score(prepared.segment, read, slice(None), embed=embed)
         tape.close()
-        views = [
-            self.nodes(b, dict(zip(names, values[i * len(names) :], strict=False)))
-            for i, b in enumerate(beside)
-        ]
-        losses = self.model.loss(segment.events, *views)
-        num_candidates = segment.candidates.node.shape[1]
-        if not num_candidates:
-            return losses, None
-        # rank: the event's own destination first, then the candidates, a few events at a time
-        destinations = torch.cat([rows[1], prepared.score_row[:, cuts[-1] :]], dim=1)
-        shown = join(column(segment.ends, 1), segment.candidates)
-        step = max(1, SCORE_BUDGET // (1 + num_candidates))
-        parts = []
-        for start in range(0, len(segment), step):
-            span = slice(start, start + step)
-            src = self.nodes(beside[0], {n: tape.rows[n][rows[0][span]] for n in names}, span)
-            dst = self.nodes(shown, {n: tape.rows[n][destinations[span]] for n in names}, span)
-            parts.append(self.model.score(take(segment.events, span), src, dst))
-        return losses, torch.cat(parts)
+        return scored
+
+
+def reads_of(segment: Segment) -> tuple[tuple[Int64, Int64], tuple[Int64, Int64, Int64, Int64]]:
+    """What each event's update reads, as lists (indptr, node), and the places in `node` of
+
+    its ends (n, 2), neighbours (r,), members (t,) and sampled nodes (n, s).  The neighbours of an
+    event with members stand among these.
+    """
+    n, neighbors, members = len(segment), segment.neighbors, segment.members
+    width = segment.sampled.shape[1]
+    if members is None:
+        lengths = 2 + np.diff(neighbors.indptr).reshape(n, 2).sum(1)
+        listed, fixed = neighbors.node, 2
+    else:
+        lengths = np.diff(members.indptr)
+        listed, fixed = members.node, 0
+    event = np.repeat(np.arange(n), lengths - fixed)
+    indptr = np.concatenate([[0], np.cumsum(lengths + width)])
+    # the fixed ends first, then the list, then what was sampled
+    place = np.arange(len(listed)) + (fixed + width) * event + fixed
+    drawn = indptr[1:, None] - width + np.arange(width)
+    node = np.empty(indptr[-1], np.int64)
+    node[place], node[drawn] = listed, segment.sampled
+    if members is None:
+        ends = indptr[:-1, None] + np.arange(2)
+        node[ends] = segment.ends
+        return (indptr, node), (ends, place, np.empty(0, np.int64), drawn)
+    first = indptr[:-1]
+    ends = first[:, None] + members.ends
+    of_neighbor = np.repeat(np.arange(n), np.diff(neighbors.indptr).reshape(n, 2).sum(1))
+    return (indptr, node), (ends, first[of_neighbor] + members.neighbors, place, drawn)

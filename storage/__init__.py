@@ -1,6 +1,7 @@
 """The dynamic graph, its node state, negative samples and checkpoints."""
 
 from .checkpoint import has_checkpoint, read_checkpoint, write_checkpoint
+from .counter import uniform
 from .files import write_whole
 from .graph import Direction, DynamicGraph, Links, Neighborhood
 from .negatives import NegativeSampler, Role
@@ -21,6 +22,7 @@ __all__ = [
     "compare",
     "has_checkpoint",
     "read_checkpoint",
+    "uniform",
     "write_checkpoint",
     "write_whole",
 ]

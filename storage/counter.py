@@ -10,6 +10,7 @@ import hashlib
 
 import numpy as np
 
+from ..stream.events import Float64, Int64
 from . import kernels
 
 
@@ -22,3 +23,16 @@ def key_of(*words: int | str) -> np.uint64:
                 word = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "little")
             key = np.uint64(kernels.fold(key, np.uint64(word % 2**64)))
     return key
+
+
+def uniform(seed: int, name: str, positions: Int64, columns: int) -> Float64:
+    """Numbers inside (0, 1), (n, columns): each a function of seed, name, position and column.
+
+    >>> a, b = uniform(0, "noise", np.array([7, 8]), 2), uniform(0, "noise", np.array([8]), 3)
+    >>> bool((a[1] == b[0, :2]).all())
+    True
+    """
+    drawn = np.empty((len(positions), columns))
+    with np.errstate(over="ignore"):  # uint64 wraps on purpose
+        kernels.fill_uniform(key_of(seed, name), np.asarray(positions, np.int64), drawn)
+    return drawn

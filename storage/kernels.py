@@ -416,3 +416,12 @@ def fill_normal(key: np.uint64, first_row: int, out: Float64) -> None:
             a = (np.float64(state >> np.uint64(11)) + 1.0) * 2.0**-53
             b = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53
             out[i, column] = math.sqrt(-2.0 * math.log(a)) * math.cos(2.0 * math.pi * b)
+
+
+@njit(cache=True)
+def fill_uniform(key: np.uint64, positions: Int64, out: Float64) -> None:
+    """Uniform numbers inside (0, 1), each a pure function of (key, position, column)."""
+    for i in range(out.shape[0]):
+        here = fold(key, positions[i])
+        for column in range(out.shape[1]):
+            out[i, column] = (np.float64(fold(here, column) >> np.uint64(11)) + 0.5) * 2.0**-53

@@ -14,7 +14,7 @@ from ..stream.events import Bool, EventBatch, Int64
 from . import kernels
 from .counter import key_of
 
-Role: TypeAlias = Literal["src", "dst"]
+Role: TypeAlias = Literal["src", "dst", "any"]
 
 TRIES = 32  # draws before an allowed node is looked for one by one
 
@@ -24,7 +24,7 @@ class NegativeSampler:
 
     Candidates for the role "dst" at position `p` are the distinct nodes that were the destination
     of an event before `p` or either end of an initial link, in order of first appearance; "src"
-    likewise.
+    likewise, and "any" are those that were either.
 
     >>> sampler = NegativeSampler(np.array([0, 0, 3]), np.array([1, 2, 1]), seed=0)
     >>> sampler.pool("dst", 2).tolist(), sampler.pool("src", 3).tolist()
@@ -48,8 +48,10 @@ class NegativeSampler:
             "src": _first_appearances(before, np.asarray(log_src, np.int64)),
             "dst": _first_appearances(before, np.asarray(log_dst, np.int64)),
         }
+        self._ends = np.stack([log_src, log_dst], axis=1).astype(np.int64)
+        self._before = before
         # shuffled in part and put right for each row: a segment must not cost what all nodes do
-        self._order = np.arange(max(len(nodes) for nodes, _ in self._pools.values()))
+        self._order = np.arange(sum(len(nodes) for nodes, _ in self._pools.values()))
 
     def pool(self, role: Role, position: int) -> Int64:
         """All candidates at `position`, in order of first appearance (a read-only view)."""
@@ -98,8 +100,11 @@ class NegativeSampler:
         return nodes, valid
 
     def _pool(self, role: Role) -> tuple[Int64, Int64]:
+        if role == "any" and role not in self._pools:  # few models want it
+            nodes, since = _first_appearances(self._before, self._ends.ravel())
+            self._pools["any"] = nodes, np.where(since < 0, since, since // 2)
         if role not in self._pools:
-            raise ValueError(f"`role` must be 'src' or 'dst': got {role!r}")
+            raise ValueError(f"`role` must be 'src', 'dst' or 'any': got {role!r}")
         return self._pools[role]
 
 

@@ -36,7 +36,8 @@ class Mark:
 class NodeState:
     """Tables of rows, `state[name]` being the live tensor (num_rows, width) of one.
 
-    `tables` gives the width of each; `fill` what a new row holds, "zeros" unless said otherwise.
+    `tables` gives the width of each; `fill` what a new row holds, "zeros" unless said otherwise;
+    `dtypes` the number type of those that are not of `dtype`.
     A "normal" row holds N(0, 1) numbers that depend only on (seed, name, row, column): it does not
     matter when or in what steps the table grew.  A live tensor is valid until the next `grow`,
     `undo` or `from_arrays`.
@@ -60,6 +61,7 @@ class NodeState:
         device: torch.device | str = "cpu",
         seed: int = 0,
         fill: Mapping[str, Fill] | None = None,
+        dtypes: Mapping[str, torch.dtype] | None = None,
     ) -> None:
         rows = dict(num_rows if isinstance(num_rows, Mapping) else dict.fromkeys(tables, num_rows))
         fills = dict.fromkeys(tables, "zeros") | dict(fill or {})
@@ -83,7 +85,7 @@ class NodeState:
         self._names = tuple(tables)
         self._num_rows = dict.fromkeys(tables, 0)
         self._store = {
-            name: torch.empty((0, width), dtype=dtype, device=device)
+            name: torch.empty((0, width), dtype=(dtypes or {}).get(name, dtype), device=device)
             for name, width in tables.items()
         }
         self._view = dict(self._store)

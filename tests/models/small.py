@@ -106,3 +106,103 @@ class Counter(DynamicGNN):
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
         return (src.states["total"] * dst.states["total"]).sum(-1)
+
+
+class Attentive(GruMemory):
+    """The default loss, a message, and embeddings of the recent neighbours of scored nodes."""
+
+    def __init__(self, width: int = 5, k: int = 3) -> None:
+        super().__init__(width)
+        self.derived = {"key": 4}
+        self.reads = Reads(("memory",), scored=("memory",), around=("memory", "key"), k=k)
+        self.cell = nn.GRUCell(width + 1, width)
+        self.key = nn.Linear(width, 4)
+        self.query = nn.Linear(width, 4)
+
+    def encode(self, events: Events) -> dict[str, Tensor]:
+        return {"gap": torch.log1p(events.gap).to(self.first.dtype).unsqueeze(-1)}
+
+    def derive(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"key": torch.tanh(self.key(states["memory"]))}
+
+    def message(self, level: Level) -> Tensor:
+        other = level.ends["memory"].flip(1) + self.first + self.kinds.weight.sum()
+        return torch.cat([other, level.encoded["gap"]], dim=-1)
+
+    def renew(self, states: Mapping[str, Tensor], message: Tensor) -> dict[str, Tensor]:
+        return {"memory": self.cell(message, states["memory"])}
+
+    def update(self, level: Level) -> Written:
+        return DynamicGNN.update(self, level)
+
+    def embed(self, events: Events, nodes: Nodes) -> Tensor:
+        around = nodes.around
+        assert around is not None
+        query = self.query(nodes.states["memory"])[:, :, None]  # (n, m, 1, 4)
+        heat = (query * around.states["key"]).sum(-1) - torch.log1p(around.gap).to(query.dtype)
+        heat = heat + around.is_src + 0.1 * torch.log1p(around.idle_gap).to(query.dtype)
+        weight = torch.where(around.mask, torch.sigmoid(heat), 0.0)
+        return nodes.states["memory"] + (weight[..., None] * around.states["memory"]).sum(2)
+
+    def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
+        return (src.embedding * dst.embedding).sum(-1)
+
+    def loss(
+        self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes
+    ) -> Tensor:
+        return DynamicGNN.loss(self, events, src, dst, other_src, other_dst)
+
+
+class Spread(GruMemory):
+    """Writes to its neighbours too: the source's first, then the destination's, which see that."""
+
+    writes = "neighbors"
+
+    def __init__(self, width: int = 4, k: int = 3) -> None:
+        super().__init__(width)
+        self.tables = {"memory": width, "heard": 1}
+        self.fill = {"memory": "normal", "heard": "zeros"}
+        self.reads = Reads(("memory", "heard"), (), ("memory",), "recent", k)
+        self.tell = nn.Linear(width, width)
+
+    def update(self, level: Level) -> Written:
+        members, near = level.members, level.near
+        assert members is not None and near is not None
+        memory, heard = members.states["memory"], members.states["heard"]
+        n, p, width = memory.shape
+        for side in range(2):
+            at = members.ends[:, side, None]  # (n, 1)
+            own = memory.gather(1, at[..., None].expand(-1, -1, width))
+            message = torch.cat([own.squeeze(1), level.encoded["message"][:, side]], dim=-1)
+            after = self.cell(message, own.squeeze(1) + self.first)
+            memory = memory.scatter(1, at[..., None].expand(-1, -1, width), after[:, None])
+            weight = torch.where(level.mask[:, side], 1 / (1 + near.gap[:, side]), 0.0)
+            weight = weight * (1 + near.is_src[:, side])
+            told = torch.zeros(n, p, dtype=memory.dtype)
+            told = told.scatter_add(1, members.neighbors[:, side], weight.to(memory.dtype))
+            memory = memory + told[..., None] * torch.tanh(self.tell(after))[:, None]
+            heard = heard + told[..., None]
+        return Written({"memory": memory, "heard": heard})
+
+
+class Drawn(GruMemory):
+    """Reads nodes drawn at random and noise, and adds to the loss from within the update."""
+
+    def __init__(self, width: int = 4, num_sampled: int = 5) -> None:
+        super().__init__(width)
+        self.reads = Reads(
+            ("memory",),
+            scored=("memory",),
+            sampled=("memory",),
+            num_sampled=num_sampled,
+            noise=2,
+        )
+        self.context = nn.Linear(width, width)
+
+    def update(self, level: Level) -> Written:
+        mask, noise = level.sampled_mask, level.noise
+        assert mask is not None and noise is not None
+        drawn = torch.where(mask[..., None], self.context(level.sampled["memory"]), 0.0).mean(1)
+        memory = super().update(level).states["memory"] + drawn[:, None]
+        memory = memory + noise.to(memory.dtype)[..., None] / 10
+        return Written({"memory": torch.tanh(memory)}, penalty=drawn.square().mean(-1))

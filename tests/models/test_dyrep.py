@@ -265,7 +265,7 @@ def test_an_event_changes_nothing_before_it_nor_its_own_inputs(  # fault Y1
     assert first.scores is not None and second.scores is not None
     assert torch.equal(first.scores[:event], second.scores[:event])
     assert not torch.equal(first.losses[event:], second.losses[event:])
-    assert np.array_equal(segment.ends.gap[event, 0], segment_2.ends.gap[event, 0])
+    assert np.array_equal(segment.src.gap[event], segment_2.src.gap[event])
     # the score of a given node for the event is that of the same states: the old destination
     # scores the same whether or not it is the one that takes part
     if column == "dst":
@@ -280,7 +280,7 @@ def test_an_event_changes_nothing_before_it_nor_its_own_inputs(  # fault Y1
 def scores_of(segment: Segment, outcome: Outcome, event: int) -> dict[int, float]:
     """The scores of all nodes that were shown for an event."""
     assert outcome.scores is not None
-    nodes = [segment.ends.node[event, 1], *segment.candidates.node[event]]
+    nodes = [segment.ends[event, 1], *segment.candidates.node[event]]
     valid = [True, *segment.candidates.valid[event]]
     scores = outcome.scores[event].tolist()
     return {int(n): s for n, s, ok in zip(nodes, scores, valid, strict=True) if ok}
@@ -298,7 +298,7 @@ def test_the_kind_of_an_event_selects_the_intensity_and_nothing_else() -> None:
             replay, segment, outcome = replayed(each.head(event + 1), model)
             del replay
             runs.append((segment, outcome))
-        for name in ("ends", "other_src", "other_dst", "candidates"):
+        for name in ("src", "dst", "other_src", "other_dst", "candidates"):
             a, b = (getattr(segment, name) for segment, _ in runs)
             assert np.array_equal(a.node, b.node) and np.array_equal(a.gap, b.gap)
         losses = [outcome.losses[event].item() for _, outcome in runs]
@@ -309,7 +309,7 @@ def test_the_kind_of_an_event_selects_the_intensity_and_nothing_else() -> None:
 def test_survival_pairs_are_never_the_true_pair(name: str) -> None:  # faults Y2 and Y3
     log = LOGS[name]
     _, segment, _ = replayed(log, new_model(log))
-    ends = segment.ends.node
+    ends = segment.ends
     for others in (segment.other_src, segment.other_dst):
         assert others.node.shape == (len(log), 5)
         assert not (others.node[:, :, None] == ends[:, None, :])[others.valid].any()

@@ -67,7 +67,7 @@ def run(
         stop = min(len(log), start + size)
         segment = replay.resolve(start, stop, num_candidates=num_candidates)
         model.zero_grad()
-        outcome = engine.run(engine.prepare(segment))  # type: ignore[arg-type]
+        outcome = engine.run(engine.prepare(segment))
         outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
         for name, parameter in model.named_parameters():
             if parameter.grad is None:  # a single event reaches no weight of the update

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from neutronstream.models import DynamicGNN, DyRep
-from neutronstream.parallel import LevelExecutor, Replay, levels
+from neutronstream.parallel import LevelExecutor, Replay, pieces, scoring
 from neutronstream.stream import EventLog
 
 from ..data import real_log
-from ..models.small import Counter, GruMemory, RecentMean
+from ..models.small import Attentive, Counter, Drawn, GruMemory, RecentMean, Spread
 from ..naive import random_log
 from .runs import Run, run
 
@@ -158,12 +158,15 @@ def test_segments_do_not_change_losses_and_states_while_weights_stand_still(exec
             )
 
 
-@pytest.mark.parametrize("new_model", [GruMemory, RecentMean])
+OTHERS = [GruMemory, RecentMean, Attentive, Spread, Drawn]
+
+
+@pytest.mark.parametrize("new_model", OTHERS)
 @pytest.mark.parametrize("name", STREAMS)
 def test_other_models_are_exact_too(name: str, new_model: Callable[..., DynamicGNN]) -> None:
     log = STREAMS[name]
-    factory = (lambda: GruMemory(5, len(log.kinds))) if new_model is GruMemory else RecentMean
-    if new_model is RecentMean and len(log.kinds) > 1:
+    factory = (lambda: GruMemory(5, len(log.kinds))) if new_model is GruMemory else new_model
+    if new_model is not GruMemory and len(log.kinds) > 1:
         log = random_log(14, 80, 12)
     assert_same(both(log, factory, size=40, num_candidates=3, learning_rate=0.01), 1e-12)
 
@@ -186,7 +189,7 @@ def test_of_a_self_loop_the_values_of_the_destination_stand() -> None:
 def test_ranking_in_parts_gives_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     log = real_log("uci", 200)
     whole = run(log, lambda: DyRep(8), "levels", num_candidates=0)
-    monkeypatch.setattr(levels, "SCORE_BUDGET", 300)
+    monkeypatch.setattr(scoring, "SCORE_BUDGET", 300)
     parts = run(log, lambda: DyRep(8), "levels", num_candidates=0)
     assert_same((parts, whole), 1e-12)
 
@@ -196,11 +199,11 @@ def test_cutting_wide_levels_gives_the_same_run(
     monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
     log = random_log(11, 150, 400, hub=0.3)
-    monkeypatch.setattr(levels, "PADDING_BUDGET", budget)
+    monkeypatch.setattr(pieces, "PADDING_BUDGET", budget)
     assert_same(both(log, lambda: DyRep(6), num_candidates=3), 1e-12)
 
 
-@pytest.mark.parametrize("new_model", [GruMemory, RecentMean])
+@pytest.mark.parametrize("new_model", OTHERS)
 def test_other_models_are_exact_on_a_real_log(new_model: Callable[[], DynamicGNN]) -> None:
     log = real_log("uci", 400)
     assert_same(both(log, new_model, num_candidates=0), 1e-12)

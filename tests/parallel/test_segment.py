@@ -46,11 +46,10 @@ def test_a_segment_is_that_of_its_events_one_by_one() -> None:
     whole = replay.resolve(0, 40, num_candidates=3)
     for i in range(40):
         one = replay.resolve(i, i + 1, num_candidates=3)
-        for name in ("ends", "other_src", "other_dst", "candidates"):
-            many, single = getattr(whole, name), getattr(one, name)
-            for field in fields(single):
-                row = getattr(many, field.name)[i : i + 1]
-                assert np.array_equal(row, getattr(single, field.name))
+        assert whole.ends[i].tolist() == one.ends[0].tolist()
+        for many, single in zip(whole.beside, one.beside, strict=True):
+            for name in ("node", "valid", "gap", "idle"):
+                assert np.array_equal(getattr(many, name)[i : i + 1], getattr(single, name))
         span = slice(*whole.neighbors.indptr[[2 * i, 2 * i + 2]])
         assert np.array_equal(whole.neighbors.node[span], one.neighbors.node)
         assert np.array_equal(whole.neighbors.link[span], one.neighbors.link)
@@ -59,10 +58,14 @@ def test_a_segment_is_that_of_its_events_one_by_one() -> None:
 def test_gaps_count_from_the_latest_event_and_for_new_nodes_from_the_first_of_the_log() -> None:
     log = EventLog.from_arrays(["a", "b", "a"], ["b", "c", "c"], [5_000, 8_000, 8_500], unit="ms")
     segment = Replay(log, DyRep(2)).resolve(0, 3)
-    assert segment.ends.gap.tolist() == [[0.0, 0.0], [3.0, 3.0], [3.5, 0.5]]
+    gap, idle = (
+        np.hstack([getattr(segment.src, name), getattr(segment.dst, name)])
+        for name in ("gap", "idle")
+    )
+    assert gap.tolist() == segment.events.gap.tolist() == [[0.0, 0.0], [3.0, 3.0], [3.5, 0.5]]
     # events since, times 2 / nodes known before the event: 0 (counted as 1), 2 and 3
     expected = [[2.0, 2.0], [1.0, 2.0], [2 * 2 / 3, 1 * 2 / 3]]
-    assert segment.ends.idle.tolist() == [pytest.approx(row) for row in expected]
+    assert idle.tolist() == [pytest.approx(row) for row in expected]
 
 
 def test_all_known_destinations_but_the_ends_can_be_candidates() -> None:

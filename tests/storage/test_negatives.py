@@ -189,7 +189,7 @@ def test_without_replacement_every_column_is_uniform(column: int) -> None:
 
 def test_wrong_arguments_are_refused() -> None:
     sampler = NegativeSampler(ids(0, 0), ids(1, 2), seed=1)
-    with pytest.raises(ValueError, match="`role` must be 'src' or 'dst': got 'both'"):
+    with pytest.raises(ValueError, match="`role` must be 'src', 'dst' or 'any': got 'both'"):
         sampler.pool("both", 1)  # type: ignore[arg-type]
     with pytest.raises(
         ValueError, match=r"`avoid` must have one row a position: got shape \(1, 0\)"

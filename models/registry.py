@@ -1,0 +1,80 @@
+"""The models in the box, built by name with options of their own."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from .base import DynamicGNN
+from .dygnn import DyGNN
+from .dyrep import DyRep
+from .jodie import JODIE
+from .ldg import LDG
+from .tgn import TGN
+
+MODELS: Mapping[str, Callable[..., DynamicGNN]] = MappingProxyType(
+    {"dygnn": DyGNN, "dyrep": DyRep, "jodie": JODIE, "ldg": LDG, "tgn": TGN}
+)
+
+RUN_OPTIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {"dyrep": {"intensity": "bilinear"}}  # the published linear one stops telling nodes apart
+)
+"""Options that runs take unless told otherwise; a class's own defaults are the published ones."""
+
+_GIVEN = frozenset({"self", "width", "kinds", "num_features", "num_negatives"})
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The options of a model with their defaults.
+
+    Raises:
+        ValueError: if there is no such model.
+    """
+    found = inspect.signature(_class_of(name)).parameters.values()
+    defaults = {p.name: p.default for p in found if p.name not in _GIVEN}
+    return defaults | dict(RUN_OPTIONS.get(name, {}))
+
+
+def build(
+    name: str,
+    *,
+    width: int,
+    kinds: Sequence[str],
+    num_features: int = 0,
+    negatives: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> DynamicGNN:
+    """The model of this name for a log with these `kinds` of events.
+
+    `negatives` of None leaves the model's own number of corrupted ends.
+
+    >>> build("dyrep", width=8, kinds=("event",), options={"intensity": "linear"}).num_negatives
+    5
+
+    Raises:
+        ValueError: if the model or an option is unknown, or the model refuses a value.
+    """
+    known, given = options_of(name), dict(options or {})
+    for option in given:
+        if option not in known:
+            close = difflib.get_close_matches(option, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {sorted(known)}"
+            raise ValueError(f"model {name!r} has no option {option!r}: {hint}")
+    model = _class_of(name)
+    accepted = inspect.signature(model).parameters
+    shared: dict[str, Any] = {"width": width, "kinds": tuple(kinds), "num_features": num_features}
+    if negatives is not None:
+        shared["num_negatives"] = negatives
+    shared = {key: value for key, value in shared.items() if key in accepted}
+    return model(**shared, **dict(RUN_OPTIONS.get(name, {})) | given)
+
+
+def _class_of(name: str) -> Callable[..., DynamicGNN]:
+    if name not in MODELS:
+        close = difflib.get_close_matches(name, MODELS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"`model` must be one of {sorted(MODELS)}: got {name!r}{hint}")
+    return MODELS[name]

@@ -1,0 +1,86 @@
+"""How elapsed time enters a model: as cosines of many periods, or as a drift of the state.
+
+Times come in as float64: a float32 cosine of a gap of months in seconds has no digit of its phase.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+
+class _Cosine(Function):
+    """cos(f t + b) as `like` is, of t (...), f and b (width,) in float64; no gradient goes into t.
+
+    By hand, the slopes by f and b are two products with one table of sines.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, seconds: Tensor, frequency: Tensor, bias: Tensor, like: Tensor) -> Tensor:
+        phase = torch.addcmul(bias, seconds.unsqueeze(-1), frequency)
+        ctx.save_for_backward(seconds, phase)
+        return torch.cos(phase).to(like.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor, None]:
+        seconds, phase = ctx.saved_tensors
+        slope = torch.sin(phase).mul_(grad).flatten(0, -2)  # (rows, width), its sign yet to change
+        ones = torch.ones_like(seconds)
+        by_frequency, by_bias = torch.stack([seconds, ones]).flatten(1) @ slope
+        return None, -by_frequency, -by_bias, None
+
+
+class TimeEncoding(nn.Module):
+    """cos(f t + b) with learnable b and f = base x weight, `weight` being learnable.
+
+    The base runs from 1 to 1e-9 per second, evenly in its logarithm: periods from six seconds to
+    two hundred years, as the code of Rossi et al. starts it after Xu et al., "Inductive
+    Representation Learning on Temporal Graphs", ICLR 2020.  There f itself is what is learned; but
+    one step of Adam is about as large as the learning rate, whatever the scale of the parameter,
+    so that of a frequency of 1e-6 nothing is left after it.  Here a step changes each frequency by
+    a share of it.
+
+    >>> encoding = TimeEncoding(4).double()
+    >>> encoding.base.log10().round(decimals=3).tolist()
+    [0.0, -3.0, -6.0, -9.0]
+    >>> encoding(torch.tensor([0.0, 3141.592653589793])).round(decimals=3)[:, 1].tolist()
+    [1.0, -1.0]
+    """
+
+    base: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        exponents = torch.linspace(0.0, 9.0, width, dtype=torch.float64)
+        self.register_buffer("base", (0.1**exponents).to(torch.get_default_dtype()))
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, seconds: Tensor) -> Tensor:
+        """The code (..., width) of gaps (...)."""
+        frequency = self.base.double() * self.weight.double()
+        code: Tensor = _Cosine.apply(  # type: ignore[no-untyped-call]
+            seconds.double(), frequency, self.bias.double(), self.weight
+        )
+        return code
+
+
+class Drift(nn.Module):
+    """(1 + t w) state, where t = log(1 + idle) (Kumar et al., KDD 2019, section 3.2).
+
+    The published t is the time since the node's last event, standardised over the whole log, which
+    a stream cannot know; here it is counted in mean gaps of a node, and its logarithm taken, so
+    that a state does not grow without bound while its node rests.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width))  # as the authors start it
+
+    def forward(self, state: Tensor, idle: Tensor) -> Tensor:
+        """The state (..., width) after `idle` (...) mean gaps of a node."""
+        elapsed = torch.log1p(idle).to(state.dtype).unsqueeze(-1)
+        return state * (1 + elapsed * self.weight)

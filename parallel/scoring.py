@@ -1,0 +1,204 @@
+"""Scoring: everything that does not feed the recurrence, as one batch over some events.
+
+Invariant: a scored state is the version before the event beside which it is scored; which one that
+is, the executor knows, and gives it through `read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..models import Around, DynamicGNN, Events, Nodes
+from ..stream import EventLog
+from .segment import Beside, Recent, Segment
+
+SCORE_BUDGET = 1 << 19  # state rows gathered at a time for ranking
+
+
+class ReadScored(Protocol):
+    """The states of some columns of `Segment.scored`, with gradient or without."""
+
+    def __call__(
+        self, names: tuple[str, ...], columns: slice, rows: slice, grad: bool
+    ) -> dict[str, Tensor]:
+        """Each (rows, columns, width)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a segment's states are worth."""
+
+    losses: Tensor  # (n,) with gradient if parameters have it
+    scores: Tensor | None  # (n, 1 + m): the event's own destination, then the candidates
+    pair_scores: Tensor | None  # (n, 1 + q): the event's own pair, then the pairs asked for
+    embedded: Tensor | None  # (n, width) of the event's source, without gradient
+    expected: Tensor | None  # (n,) expected time of the event, in mean gaps, without gradient
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where the nodes of one `Beside`, and those around them, stand in `Segment.scored`."""
+
+    beside: Beside
+    own: slice
+    around: slice
+
+
+class Scorer:
+    """Scores segments of one log with one model."""
+
+    def __init__(
+        self, model: DynamicGNN, log: EventLog, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.model, self.log, self.dtype, self.device = model, log, dtype, device
+
+    def score(
+        self, segment: Segment, read: ReadScored, rows: slice, *, embed: bool = False
+    ) -> Scored:
+        """Losses, scores and what else is wanted of the events in `rows` of a segment."""
+        model = self.model
+        columns = columns_of(segment)
+        events = take(segment.events, rows)
+        views = [self._view((c,), read, rows, events, True) for c in columns[:4]]
+        losses = model.loss(events, *views)
+        with torch.no_grad():
+            src, dst = views[0], views[1]
+            expected = model.expected_idle(events, src, dst)
+            embedded = src.embedding[:, 0] if embed else None
+            scores = pair_scores = None
+            if len(segment.candidates):
+                scores = self._rank(segment, read, rows, columns)
+            if len(segment.pair_src):
+                pair_scores = self._pairs(segment, read, rows, columns)
+        return Scored(losses, scores, pair_scores, embedded, expected)
+
+    def _rank(
+        self, segment: Segment, read: ReadScored, rows: slice, columns: tuple[Columns, ...]
+    ) -> Tensor:
+        """The event's own destination first, then the candidates, a few events at a time."""
+        start, stop, _ = rows.indices(len(segment))
+        around = columns[0].around.stop - columns[0].around.start  # of the one source
+        step = max(1, SCORE_BUDGET // ((1 + len(segment.candidates)) * (1 + around)))
+        parts = []
+        for first in range(start, stop, step):
+            span = slice(first, min(first + step, stop))
+            events = take(segment.events, span)
+            src = self._view((columns[0],), read, span, events, False)
+            # together, so that equal states get equal scores
+            dst = self._view((columns[1], columns[4]), read, span, events, False)
+            parts.append(self.model.score(events, src, dst))
+        return torch.cat(parts)
+
+    def _pairs(
+        self, segment: Segment, read: ReadScored, rows: slice, columns: tuple[Columns, ...]
+    ) -> Tensor:
+        """Each pair as if it were an event of its own: (n q, 1) against (n q, 1)."""
+        events = take(segment.events, rows)
+        src, dst = (self._view((columns[c],), read, rows, events, False) for c in (5, 6))
+        n, q = src.gap.shape
+        again = torch.arange(n, device=self.device).repeat_interleave(q)
+        gap = torch.stack([src.gap, dst.gap], dim=-1).view(n * q, 2)
+        each = Events(
+            events.kind[again],
+            gap,
+            None if events.weight is None else events.weight[again],
+            None if events.features is None else events.features[again],
+        )
+        return self.model.score(each, _single(src), _single(dst)).view(n, q)
+
+    def _view(
+        self,
+        columns: tuple[Columns, ...],
+        read: ReadScored,
+        rows: slice,
+        events: Events,
+        grad: bool,
+    ) -> Nodes:
+        """The view, embedded, of nodes that stand side by side in one or two groups of columns."""
+        model = self.model
+        parts = []
+        for column in columns:
+            beside = column.beside
+            states = read(model.reads.scored, column.own, rows, grad)
+            around = None
+            if beside.recent is not None:
+                near = read(model.reads.around, column.around, rows, grad)
+                around = self._around(beside.recent, near, rows)
+            gap, idle, valid = (
+                self._tensor(a[rows]) for a in (beside.gap, beside.idle, beside.valid)
+            )
+            parts.append(Nodes(states, gap, idle, valid, around))
+        nodes = parts[0] if len(parts) == 1 else _side_by_side(parts)
+        return replace(nodes, embedded=model.embed(events, nodes))
+
+    def _around(self, recent: Recent, states: dict[str, Tensor], rows: slice) -> Around:
+        log, event = self.log.events, recent.event[rows]
+        shape = event.shape
+        mask, gap, idle_gap, is_src = (
+            self._tensor(a[rows]) for a in (recent.mask, recent.gap, recent.idle_gap, recent.is_src)
+        )
+
+        def column(values: npt.NDArray[Any] | None) -> Tensor | None:
+            return None if values is None else self._tensor(values[event]).to(self.dtype)
+
+        return Around(
+            {name: s.view(*shape, s.shape[-1]) for name, s in states.items()},
+            *(mask, gap, idle_gap, is_src, self._tensor(log.kind[event].astype(np.int64))),
+            *(column(log.weight), column(log.features)),
+        )
+
+    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+
+def columns_of(segment: Segment) -> tuple[Columns, ...]:
+    """Where each `Beside` of the segment stands among the columns of `Segment.scored`."""
+    recent = [b.recent for b in segment.beside]
+    sizes = [len(b) for b in segment.beside]
+    sizes += [0 if r is None else r.node.shape[1] * r.node.shape[2] for r in recent]
+    slices = [slice(a, b) for a, b in pairwise([0, *accumulate(sizes)])]
+    half = len(segment.beside)
+    return tuple(map(Columns, segment.beside, slices[:half], slices[half:]))
+
+
+def take(events: Events, rows: slice) -> Events:
+    """The events of a slice."""
+    columns = (events.kind, events.gap, events.weight, events.features)
+    return Events(*(None if c is None else c[rows] for c in columns))  # type: ignore[arg-type]
+
+
+def _side_by_side(parts: list[Nodes]) -> Nodes:
+    """Views (n, m1), (n, m2) ... of the same events as one."""
+    return _each(lambda *values: torch.cat(values, dim=1), *parts)
+
+
+def _single(nodes: Nodes) -> Nodes:
+    """(n, q) nodes as (n q, 1)."""
+    return _each(lambda values: values.reshape(-1, 1, *values.shape[2:]), nodes)
+
+
+def _each(change: Callable[..., Tensor], *views: Nodes) -> Nodes:
+    """A view made of others by `change` of every tensor in them."""
+
+    def states(maps: list[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        return {name: change(*(m[name] for m in maps)) for name in maps[0]}
+
+    def fields(items: Sequence[Nodes | Around], names: tuple[str, ...]) -> dict[str, Any]:
+        columns = {name: [getattr(item, name) for item in items] for name in names}
+        return {n: None if c[0] is None else change(*c) for n, c in columns.items()}
+
+    around = None
+    if views[0].around is not None:
+        near = [view.around for view in views if view.around is not None]
+        names = ("mask", "gap", "idle_gap", "is_src", "kind", "weight", "features")
+        around = Around(states([a.states for a in near]), **fields(near, names))
+    known = fields(views, ("gap", "idle", "valid", "embedded"))
+    return Nodes(states([v.states for v in views]), around=around, **known)
