@@ -35,7 +35,7 @@ def collect(name: str, limit: int | None, seeds: list[int], intensity: str) -> S
     log = load(name, limit=limit)
     scores: Scores = {}
     for seed in seeds:
-        config = TrainConfig(seed=seed, intensity=intensity)  # type: ignore[arg-type]
+        config = TrainConfig(seed=seed, options={"intensity": intensity})
         report = fit(log, config)
         took = report["throughput"]["seconds"]
         print(f"# {name} {intensity} seed {seed}: {len(log):,} events in {took:.0f} s", flush=True)

@@ -160,8 +160,10 @@ class DynamicGNN(nn.Module, ABC):
             raise ValueError(
                 f"{own.__name__} must define `update`, or both `message` and `renew`: it does not"
             )
-        if self.aggregation == "mean" and own.message is DynamicGNN.message:
-            raise ValueError("`aggregation` 'mean' is of messages: define `message` and `renew`")
+        if self.aggregation == "mean" and own.update is not DynamicGNN.update:
+            raise ValueError(
+                "`aggregation` 'mean' is of messages: define `message` and `renew`, not `update`"
+            )
         if self.writes == "neighbors":
             if reads.neighborhood == "none":
                 raise ValueError(

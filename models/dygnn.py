@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +54,16 @@ class TimeLSTM(nn.Module):
         return cell, show * torch.tanh(cell)
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The members of events that an end reaches in one role."""
+
+    fade: Tensor  # (n, p, 2) g(dt_n) in that role, 0 of what is no neighbour
+    roles: Tensor  # (n, p, 2, 1) bool: where that is not 0
+    members: Tensor  # (n, p, 1) bool: in either role
+    hides: Tensor  # (n, p, 1) what takes the others out of a softmax
+
+
 class DyGNN(DynamicGNN):
     """DyGNN over the `k` most recent events of each end.
 
@@ -66,7 +77,7 @@ class DyGNN(DynamicGNN):
         merge      z_x = tanh(P h^head_x + Q h^tail_x + p) of both ends
         propagate  from u with e_u: first to its heads (nodes with an earlier event to u), then to
                    its tails (nodes to which u had an earlier event); then from v with e_v likewise.
-                   For a neighbour n of x in a role: a_n = softmax over n of z_x^T M z_n, and
+                   For a neighbour n of x in a role: a_n = softmax over n of z_n^T M z_x, and
 
                    c^role_n += a_n g(dt_n) T_(x, role) e_x,  h^role_n = tanh(c^role_n),  z_n merged
 
@@ -77,7 +88,9 @@ class DyGNN(DynamicGNN):
 
     The score of a pair is U z_u . V z_v; the loss of an event is the mean binary cross-entropy of
     its own pair and of those with a corrupted destination or source.  Self loops apply both roles
-    to one node.  All five states of a new node are drawn from N(0, 1).
+    to one node.  The representation of a new node is drawn from N(0, 1), as in the published code;
+    its cells and hidden states are zero, from which the model learns faster than from the noise
+    with which that code fills them too.
     """
 
     default_name = "dygnn"
@@ -102,7 +115,7 @@ class DyGNN(DynamicGNN):
             raise ValueError(f"`decay` must not be negative: got {decay}")
         names = ("cell_head", "cell_tail", "hidden_head", "hidden_tail", "embedding")
         self.tables = dict.fromkeys(names, width)
-        self.fill = dict.fromkeys(names, "normal")
+        self.fill = {"embedding": "normal"}
         self.derived = {"as_head": width, "as_tail": width}
         self.reads = Reads(ends=names, scored=("as_head", "as_tail"), neighborhood="recent", k=k)
         self.num_negatives = num_negatives
@@ -135,58 +148,79 @@ class DyGNN(DynamicGNN):
         members = level.members
         assert members is not None
         states = members.states
-        cell = [states["cell_head"], states["cell_tail"]]  # by role, each (n, p, width)
-        hidden = [states["hidden_head"], states["hidden_tail"]]
         z = states["embedding"]
-        n, p, width = z.shape
-        slots = torch.arange(p, device=z.device)
-        is_end = (members.ends[:, :, None] == slots).unsqueeze(-1)  # (n, 2, p, 1)
-        fade = self.fade_of_neighbors(level)  # (n, 2, 2, p)
-        at = members.ends[:, :, None].expand(n, 2, width)
+        n, _, width = z.shape
+        # of both roles: (n, p, 2, width)
+        cell = torch.stack([states["cell_head"], states["cell_tail"]], dim=2)
+        hidden = torch.stack([states["hidden_head"], states["hidden_tail"]], dim=2)
+        slots = members.ends.unsqueeze(-1).expand(n, 2, width)
         # interact
-        news = torch.tanh(self.interact(z.gather(1, at).flatten(1)))  # (n, 2 width)
-        by_end = news.view(n, 2, width).transpose(0, 1)  # (2, n, width)
+        told = torch.tanh(self.interact(z.gather(1, slots).flatten(1)))  # (n, 2 width)
+        told_by = told.view(n, 2, width).transpose(0, 1)  # (2, n, width)
         # update: the source as head, the destination as tail
-        old_cell = torch.stack([c.gather(1, at[:, r : r + 1])[:, 0] for r, c in enumerate(cell)])
-        old_hidden = torch.stack(
-            [h.gather(1, at[:, r : r + 1])[:, 0] for r, h in enumerate(hidden)]
+        is_end, reaches = self.places(level)
+        role_slots = slots.unsqueeze(1)  # (n, 1, 2, width)
+        after = self.cells(
+            told_by,
+            *(x.gather(1, role_slots)[:, 0].transpose(0, 1) for x in (cell, hidden)),
+            level.encoded["decay"].t().unsqueeze(-1),
         )
-        decay = level.encoded["decay"].t().unsqueeze(-1)  # (2, n, 1)
-        new_cell, new_hidden = self.cells(by_end, old_cell, old_hidden, decay)
-        for role in range(2):
-            cell[role] = torch.where(is_end[:, role], new_cell[role, :, None], cell[role])
-            hidden[role] = torch.where(is_end[:, role], new_hidden[role, :, None], hidden[role])
-        merged = torch.tanh(self.merge(torch.cat(hidden, dim=-1)))
-        z = torch.where(is_end.any(1), merged, z)
+        new_cell, new_hidden = (x.transpose(0, 1).unsqueeze(1) for x in after)
+        cell = torch.where(is_end, new_cell, cell)
+        hidden = torch.where(is_end, new_hidden, hidden)
+        z = torch.where(is_end.any(2), self.merged(hidden), z)
         # propagate
         for end, transfer in enumerate((self.transfer_src, self.transfer_dst)):
-            told = transfer(by_end[end]).view(n, 2, 1, width)
-            for role in range(2):
-                near = fade[:, end, role]  # (n, p), 0 of what is no neighbour
-                own = z.gather(1, at[:, end : end + 1])  # (n, 1, width)
-                score = torch.bmm(self.attention(z), own.transpose(1, 2)).squeeze(2)  # (n, p)
-                share = score.masked_fill(near == 0, -1e30).softmax(1) * near
-                is_near = (near > 0).unsqueeze(-1)
-                cell[role] = torch.addcmul(cell[role], share.unsqueeze(-1), told[:, role])
-                hidden[role] = torch.where(is_near, torch.tanh(cell[role]), hidden[role])
-                merged = torch.tanh(self.merge(torch.cat(hidden, dim=-1)))
-                z = torch.where(is_near, merged, z)
-        return Written(dict(zip(self.tables, (*cell, *hidden, z), strict=True)))
+            if not reaches[end]:
+                continue
+            news = transfer(told_by[end]).view(n, 1, 2, width)
+            for reach in reaches[end]:
+                own = self.attention(z.gather(1, slots[:, end : end + 1]))  # (n, 1, width)
+                score = torch.bmm(z, own.transpose(1, 2)) + reach.hides  # (n, p, 1)
+                share = score.softmax(1) * reach.fade  # (n, p, 2)
+                cell = torch.addcmul(cell, share.unsqueeze(-1), news)
+                hidden = torch.where(reach.roles, torch.tanh(cell), hidden)
+                z = torch.where(reach.members, self.merged(hidden), z)
+        return Written(dict(zip(self.tables, (*cell.unbind(2), *hidden.unbind(2), z), strict=True)))
+
+    def merged(self, hidden: Tensor) -> Tensor:
+        """Representations (n, p, width) of hidden states (n, p, 2, width)."""
+        return torch.tanh(self.merge(hidden.flatten(2)))
 
     @torch.no_grad()
-    def fade_of_neighbors(self, level: Level) -> Tensor:
-        """g(dt_n) of every member as a neighbour of each end in each role, (n, 2, 2, p).
+    def places(self, level: Level) -> tuple[Tensor, list[list[Reach]]]:
+        """Where each end takes its role, (n, p, 2, 1) bool, and whom it then reaches.
 
-        Of several events of a pair in one direction the last counts; 0 is no neighbour.
+        Of several events of a pair in one direction the last counts.  An end that reaches nobody in
+        a role, in the whole level, is left out.
         """
         near, members = level.near, level.members
         assert near is not None and members is not None
         n, p = members.mask.shape
-        fade = self.fade(near.gap).masked_fill(~level.mask, 0.0).to(self.merge.weight.dtype)
-        # to whom the end was a source is a tail
-        at = members.neighbors + near.is_src * p  # (n, 2, k)
-        found = fade.new_zeros(n, 2, 2 * p)
-        return found.scatter_reduce_(2, at, fade, "amax").view(n, 2, 2, p)
+        device, dtype = members.mask.device, self.merge.weight.dtype
+        slots = torch.arange(p, device=device)[:, None, None]
+        is_end = slots == members.ends[:, None, :, None]  # (n, p, 2, 1)
+        fade = self.fade(near.gap).masked_fill(~level.mask, 0.0).to(dtype)
+        at = 2 * members.neighbors + near.is_src  # whom the end was source to is a tail
+        found = fade.new_zeros(n, 2, 2 * p).scatter_reduce_(2, at, fade, "amax")
+        # whom a self loop met is both
+        met_itself = members.neighbors == members.ends.unsqueeze(-1)
+        found.scatter_reduce_(2, at ^ 1, fade * met_itself, "amax")
+        found = found.view(n, 2, p, 2).transpose(0, 1)  # (end, n, p, role)
+        each_role = torch.eye(2, dtype=dtype, device=device)[:, None, None]
+        by_role = found.unsqueeze(1) * each_role  # (end, role, n, p, 2)
+        roles = by_role > 0
+        reached = roles.any(-1, keepdim=True)  # (end, role, n, p, 1)
+        hides = torch.where(reached, 0.0, -1e30).to(dtype)
+        any_reached = reached.flatten(2).any(2).tolist()
+        return is_end, [
+            [
+                Reach(by_role[end, r], roles[end, r].unsqueeze(-1), reached[end, r], hides[end, r])
+                for r in range(2)
+                if any_reached[end][r]
+            ]
+            for end in range(2)
+        ]
 
     def loss(
         self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes

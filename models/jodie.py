@@ -142,7 +142,8 @@ class JODIE(DynamicGNN):
 
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
         """The states projected to now, (n, m, width)."""
-        return self.drift(nodes.states["state"], nodes.idle)  # type: ignore[no-any-return]
+        projected: Tensor = self.drift(nodes.states["state"], nodes.idle)
+        return projected
 
     def predict(self, src: Nodes) -> Tensor:
         """p, the state and static code expected of the next destination, (n, m, both widths)."""
@@ -151,7 +152,8 @@ class JODIE(DynamicGNN):
         real = around.mask.to(src.embedding.dtype)  # (n, m, 1): a new source has had no partner
         last = [around.states[name].squeeze(2) * real for name in ("state", "static")]
         known = [src.embedding, self._code(src.states["static"]), last[0], self._code(last[1])]
-        return self.predictor(torch.cat(known, dim=-1))  # type: ignore[no-any-return]
+        expected: Tensor = self.predictor(torch.cat(known, dim=-1))
+        return expected
 
     def _code(self, static: Tensor) -> Tensor:
         return static / math.sqrt(static.shape[-1])
@@ -173,5 +175,6 @@ class JODIE(DynamicGNN):
         """The logit of each pair, or the negative distance, (n, m)."""
         if self.decoder == "distance":
             return -self._distance(src, dst).sqrt()
-        hidden = self.source(src.embedding) + self.destination(dst.embedding)
-        return self.final(torch.relu(hidden)).squeeze(-1)  # type: ignore[no-any-return]
+        hidden = torch.relu(self.source(src.embedding) + self.destination(dst.embedding))
+        logit: Tensor = self.final(hidden).squeeze(-1)
+        return logit

@@ -19,7 +19,7 @@ from torch.autograd import Function
 
 from .base import Reads
 from .point_process import PointProcess
-from .rows import linear, pad_rows
+from .rows import pad_rows
 from .views import Level, Written
 
 NO_EDGE = {1: 0.95, 2: 0.9, 3: 0.91}
@@ -29,7 +29,7 @@ EPSILON = 1e-7
 
 
 class Perceptron(nn.Module):
-    """Two layers with ELU and LayerNorm, of rows (..., inputs).
+    """Two layers with ELU and LayerNorm, of padded rows (a multiple of `ROWS`, inputs).
 
     The authors normalise over a batch, which mixes its events; a layer norm sees one row only.
     """
@@ -43,16 +43,13 @@ class Perceptron(nn.Module):
             nn.init.xavier_normal_(layer.weight)
             nn.init.constant_(layer.bias, 0.1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.after_first(linear(self.first, x))
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.after_first(self.first(rows))
 
-    def after_first(self, x: Tensor) -> Tensor:
-        """What follows the first linear layer, whose output is `x` (..., width)."""
-        rows = pad_rows(x.reshape(-1, x.shape[-1]))  # (a multiple of ROWS, width)
+    def after_first(self, rows: Tensor) -> Tensor:
+        """What follows the first linear layer, whose output is `rows`."""
         rows = F.elu(self.second(F.elu(rows)))
-        if self.norm is not None:
-            rows = self.norm(rows)
-        return rows[: x.shape[:-1].numel()].view(x.shape)
+        return rows if self.norm is None else self.norm(rows)
 
 
 class _Harden(Function):
@@ -60,7 +57,7 @@ class _Harden(Function):
 
     @staticmethod
     def forward(ctx: Any, soft: Tensor) -> Tensor:
-        return F.one_hot(soft.argmax(-1), soft.shape[-1]).to(soft.dtype)
+        return torch.zeros_like(soft).scatter_(-1, soft.argmax(-1, keepdim=True), 1.0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
@@ -160,13 +157,14 @@ class LDG(PointProcess):
 
     def derive(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """W_h z + b_h, and the two halves of the first layer of f2, of f1(z)."""
-        z = states["embedding"]
+        count = len(states["embedding"])
+        z = pad_rows(states["embedding"])  # once for all layers
+        h = self.f1(z)
         own, other = self.f2.first.weight.chunk(2, dim=1)
-        h = pad_rows(self.f1(z))
         return {
-            "message": linear(self.neighbor, z),
-            "receiver": F.linear(h, own, self.f2.first.bias)[: len(z)],
-            "sender": F.linear(h, other)[: len(z)],
+            "message": self.neighbor(z)[:count],
+            "receiver": F.linear(h, own, self.f2.first.bias)[:count],
+            "sender": F.linear(h, other)[:count],
         }
 
     def update(self, level: Level) -> Written:
@@ -199,19 +197,22 @@ class LDG(PointProcess):
         n, _, width = receiver.shape
         near = level.sampled["sender"].unsqueeze(1).expand(n, 2, -1, width)
         context = torch.cat([partner.unsqueeze(2), near], dim=2)  # (n, 2, 1 + s, width)
-        edges = self.f2.after_first(receiver.unsqueeze(2) + context)
+        context = receiver.unsqueeze(2) + context
+        rows = self.f2.after_first(pad_rows(context.flatten(0, 2)))
+        edges = rows[: context.shape[:-1].numel()].view(context.shape)
         mask = F.pad(level.sampled_mask, (1, 0), value=True)  # (n, 1 + s)
         share = mask.to(edges.dtype) / mask.sum(1, keepdim=True)
         mean = (edges * share[:, None, :, None]).sum(2)  # (n, 2, width)
-        node = self.f3(mean)
-        pair = self.f4(torch.cat([node, node.flip(1), edges[:, :, 0]], dim=-1))
-        return linear(self.relation, pair)
+        node = self.f3(pad_rows(mean.flatten(0, 1)))[: 2 * n].view(n, 2, width)
+        pair = torch.cat([node, node.flip(1), edges[:, :, 0]], dim=-1)
+        logits = self.relation(self.f4(pad_rows(pair.flatten(0, 1))))
+        return logits[: 2 * n].view(n, 2, -1)
 
     def draw(self, logits: Tensor, level: Level) -> Tensor:
         """S of both directions, (n, 2, relations), from `logits` (n, 2, classes)."""
         assert level.noise is not None
         gumbel = -torch.log(-torch.log(level.noise)).to(logits.dtype).view_as(logits)
-        share = torch.softmax((logits + gumbel) / self.temperature, dim=-1)
+        share: Tensor = torch.softmax((logits + gumbel) / self.temperature, dim=-1)
         if self.hard:
             share = _Harden.apply(share)  # type: ignore[no-untyped-call]
         return share[..., 1:] if self.sparse else share

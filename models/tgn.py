@@ -45,9 +45,10 @@ class TGN(DynamicGNN):
     - "identity": z_i = s_i
 
     t_ij is the time since the event with j ("query", as published), or the time from that event to
-    the last one of j ("neighbor", as in torch_geometric's example).  A pair is scored by an MLP,
-    W_3 relu(W_1 z_src + W_2 z_dst), and trained with binary cross-entropy.  There is no dropout, as
-    no two executions would agree, and no node features, as an event log has none.
+    the last one of j ("neighbor", as in torch_geometric's example).  The frequencies of phi are
+    "fixed", or "learned" as published: `TimeEncoding` says what that costs.  A pair is scored by an
+    MLP, W_3 relu(W_1 z_src + W_2 z_dst), and trained with binary cross-entropy.  There is no
+    dropout, as no two executions would agree, and no node features, as an event log has none.
     """
 
     default_name = "tgn"
@@ -66,6 +67,7 @@ class TGN(DynamicGNN):
         aggregation: Literal["last", "mean"] = "last",
         embedding: Literal["attention", "sum", "identity", "time"] = "attention",
         time_from: Literal["query", "neighbor"] = "query",
+        frequencies: Literal["fixed", "learned"] = "fixed",
     ) -> None:
         super().__init__()
         time_width = width if time_width is None else time_width
@@ -82,6 +84,7 @@ class TGN(DynamicGNN):
             ("aggregation", aggregation, ("last", "mean")),
             ("embedding", embedding, ("attention", "sum", "identity", "time")),
             ("time_from", time_from, ("query", "neighbor")),
+            ("frequencies", frequencies, ("fixed", "learned")),
         ):
             if given not in known:
                 choices = ", ".join(map(repr, known))
@@ -93,7 +96,7 @@ class TGN(DynamicGNN):
         self.num_features = num_features
         self.time_from = time_from
         told = self.num_kinds + num_features + time_width
-        self.time = TimeEncoding(time_width)
+        self.time = TimeEncoding(time_width, learned=frequencies == "learned")
         self.cell = (nn.GRUCell if memory == "gru" else nn.RNNCell)(2 * width + told, width)
         self.attention = _Attention(width, told, heads) if embedding == "attention" else None
         self.sum = _Sum(width, told) if embedding == "sum" else None
@@ -144,25 +147,25 @@ class TGN(DynamicGNN):
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
         """z of each node, (n, m, width)."""
         memory, around = nodes.states["memory"], nodes.around
-        if self.drift is not None:
-            return self.drift(memory, nodes.idle)  # type: ignore[no-any-return]
+        z: Tensor = memory if self.drift is None else self.drift(memory, nodes.idle)
         layer = self.attention or self.sum
-        if layer is None:
-            return memory
-        assert around is not None
-        return layer(memory, around.states["memory"], self._edges(around), around.mask)  # type: ignore[no-any-return]
+        if layer is not None:
+            assert around is not None
+            z = layer(memory, around.states["memory"], self._edges(around), around.mask)
+        return z
 
     def _edges(self, around: Around) -> Tensor:
         """[phi(t_ij), kind, features] of the events around, (n, m, k, told)."""
         gap = around.gap
         if self.time_from == "neighbor":
-            gap = around.idle_gap - gap  # negative, as in torch_geometric's example
+            gap = gap - around.idle_gap
         return torch.cat([self.time(gap), *self._event(around.kind, around.features)], dim=-1)
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
         """The logit of each pair, (n, m)."""
-        hidden = self.source(src.embedding) + self.destination(dst.embedding)
-        return self.final(torch.relu(hidden)).squeeze(-1)  # type: ignore[no-any-return]
+        hidden = torch.relu(self.source(src.embedding) + self.destination(dst.embedding))
+        logit: Tensor = self.final(hidden).squeeze(-1)
+        return logit
 
 
 class _Attention(nn.Module):
@@ -207,7 +210,8 @@ class _Attention(nn.Module):
         ]
         has_any = mask.any(-1, keepdim=True).to(own.dtype)
         heard = parts[0] + parts[1] + has_any * self.value.bias
-        return heard + self.skip(own)  # type: ignore[no-any-return]
+        z: Tensor = heard + self.skip(own)
+        return z
 
 
 class _Sum(nn.Module):
@@ -224,4 +228,5 @@ class _Sum(nn.Module):
         total = torch.cat([real @ near, real @ edges], dim=-1).squeeze(-2)
         count = real.sum(-1)  # (n, m, 1)
         heard = F.linear(total, self.near.weight) + count * self.near.bias
-        return self.both(torch.cat([own, torch.relu(heard)], dim=-1))  # type: ignore[no-any-return]
+        z: Tensor = self.both(torch.cat([own, torch.relu(heard)], dim=-1))
+        return z

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..models import Level, Written
+from ..models import DynamicGNN, Level, Written
 from ..stream import Int64
 from .executor import Executor, Outcome
 from .pieces import Piece, Rows, lay_out, spread
@@ -85,7 +85,8 @@ class BatchExecutor(Executor[Batch]):
         renewed = None
         if len(rows):
             last, seen = pending[rows, 0] - 1, pending[rows, 1]
-            renew = self._by_mean if model.aggregation == "mean" else self._by_last
+            by_message = type(model).update is DynamicGNN.update
+            renew = self._by_message if by_message else self._by_update
             renewed = renew(prepared.nodes[rows], last, seen, prepared.written)
             at = self._tensor(rows)
             states = {n: s.index_copy(0, at, renewed.states[n]) for n, s in states.items()}
@@ -119,7 +120,7 @@ class BatchExecutor(Executor[Batch]):
 
         return Outcome.of(scored, penalty, commit)
 
-    def _by_last(self, nodes: Int64, last: Int64, seen: Int64, kept: Int64) -> Renewed:
+    def _by_update(self, nodes: Int64, last: Int64, seen: Int64, kept: Int64) -> Renewed:
         """`nodes` (p,) after the last events (p,) that wrote them, as of `seen` (p,).
 
         Values on links stand for the nodes in `kept`, which will be committed.
@@ -153,8 +154,34 @@ class BatchExecutor(Executor[Batch]):
         renewed.states = {name: torch.cat(parts)[at] for name, parts in made.items()}
         return renewed
 
-    def _by_mean(self, nodes: Int64, last: Int64, seen: Int64, kept: Int64) -> Renewed:
-        """`nodes` after the mean of the messages of their last batches."""
+    def _by_message(self, nodes: Int64, last: Int64, seen: Int64, kept: Int64) -> Renewed:
+        """`nodes` after the messages of their last batches: the last one, or the mean of all."""
+        events = self.replay.log.events
+        if self.model.aggregation == "mean":
+            row, position, side = self._messages(nodes, last, seen)
+        else:
+            row, position = np.arange(len(nodes)), last
+            side = (events.dst[last] == nodes).astype(np.int64)  # the later one of a self loop
+        positions, event = np.unique(position, return_inverse=True)
+        as_of = np.empty_like(positions)
+        as_of[event] = seen[row]
+        parts, order = [], []
+        for which, _, level in self._levels(self.replay.updates(positions, as_of)):
+            parts.append(self.model.message(level))
+            order.append(which)
+        back = np.empty(len(positions), np.int64)
+        back[np.concatenate(order)] = np.arange(len(positions))
+        told = torch.cat(parts).flatten(0, 1)[self._tensor(2 * back[event] + side)]
+        if self.model.aggregation == "mean":
+            total = told.new_zeros(len(nodes), told.shape[1])
+            total = total.index_add(0, self._tensor(row), told)
+            counts = np.bincount(row, minlength=len(nodes))
+            told = total / torch.from_numpy(counts).to(total)[:, None]
+        before = {name: self.state.read(name, nodes) for name in self.model.tables}
+        return Renewed(dict(self.model.renew(before, told)))
+
+    def _messages(self, nodes: Int64, last: Int64, seen: Int64) -> tuple[Int64, Int64, Int64]:
+        """All messages of the nodes' last batches: row of `nodes`, event and side."""
         graph = self.replay.graph
         most = graph.degree(nodes, last + 1) - graph.degree(nodes, seen)
         found = graph.sample(nodes, last + 1, int(most.max()))
@@ -162,24 +189,11 @@ class BatchExecutor(Executor[Batch]):
         own = found.position >= seen[row]
         row, position, side = row[own], found.position[own], 1 - found.is_src[own].astype(np.int64)
         loop = found.node[own] == nodes[row]  # stands once in the graph, and gets both messages
-        row, position = np.append(row, row[loop]), np.append(position, position[loop])
-        side = np.append(side, 1 - side[loop])
-        positions, event = np.unique(position, return_inverse=True)
-        as_of = np.empty_like(positions)
-        as_of[event] = seen[row]
-        segment = self.replay.updates(positions, as_of)
-        parts, order = [], []
-        for which, _, level in self._levels(segment):
-            parts.append(self.model.message(level))
-            order.append(which)
-        back = np.empty(len(positions), np.int64)
-        back[np.concatenate(order)] = np.arange(len(positions))
-        messages = torch.cat(parts)[self._tensor(back[event]), self._tensor(side)]
-        total = messages.new_zeros(len(nodes), messages.shape[1])
-        total = total.index_add(0, self._tensor(row), messages)
-        counts = torch.from_numpy(np.bincount(row, minlength=len(nodes))).to(total)
-        before = {name: self.state.read(name, nodes) for name in self.model.tables}
-        return Renewed(dict(self.model.renew(before, total / counts[:, None])))
+        return (
+            np.append(row, row[loop]),
+            np.append(position, position[loop]),
+            np.append(side, 1 - side[loop]),
+        )
 
     def _levels(self, segment: Segment) -> Iterator[tuple[Int64, Piece, Level]]:
         """All events from the state as it stands: some of them at a time, and which they are."""

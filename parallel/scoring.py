@@ -7,7 +7,7 @@ is, the executor knows, and gives it through `read`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -67,7 +67,7 @@ class Scorer:
         model = self.model
         columns = columns_of(segment)
         events = take(segment.events, rows)
-        views = [self._view((c,), read, rows, events, True) for c in columns[:4]]
+        views = self._learned(columns[:4], read, rows, events)
         losses = model.loss(events, *views)
         with torch.no_grad():
             src, dst = views[0], views[1]
@@ -88,7 +88,7 @@ class Scorer:
         around = columns[0].around.stop - columns[0].around.start  # of the one source
         step = max(1, SCORE_BUDGET // ((1 + len(segment.candidates)) * (1 + around)))
         parts = []
-        for first in range(start, stop, step):
+        for first in range(start, max(stop, start + 1), step):  # an empty segment has a part
             span = slice(first, min(first + step, stop))
             events = take(segment.events, span)
             src = self._view((columns[0],), read, span, events, False)
@@ -114,6 +114,14 @@ class Scorer:
         )
         return self.model.score(each, _single(src), _single(dst)).view(n, q)
 
+    def _learned(
+        self, columns: tuple[Columns, ...], read: ReadScored, rows: slice, events: Events
+    ) -> list[Nodes]:
+        """The views that a loss is made of, which are embedded together."""
+        nodes = self._view(columns, read, rows, events, True)
+        spans = [slice(c.own.start, c.own.stop) for c in columns]
+        return [_each(lambda values, span=span: values[:, span], nodes) for span in spans]
+
     def _view(
         self,
         columns: tuple[Columns, ...],
@@ -122,15 +130,17 @@ class Scorer:
         events: Events,
         grad: bool,
     ) -> Nodes:
-        """The view, embedded, of nodes that stand side by side in one or two groups of columns."""
+        """The view, embedded, of nodes that stand in some groups of columns, side by side."""
         model = self.model
         parts = []
-        for column in columns:
-            beside = column.beside
-            states = read(model.reads.scored, column.own, rows, grad)
+        for group in _runs(columns):
+            beside = _joined([column.beside for column in group])
+            own = slice(group[0].own.start, group[-1].own.stop)
+            states = read(model.reads.scored, own, rows, grad)
             around = None
             if beside.recent is not None:
-                near = read(model.reads.around, column.around, rows, grad)
+                span = slice(group[0].around.start, group[-1].around.stop)
+                near = read(model.reads.around, span, rows, grad)
                 around = self._around(beside.recent, near, rows)
             gap, idle, valid = (
                 self._tensor(a[rows]) for a in (beside.gap, beside.idle, beside.valid)
@@ -169,6 +179,31 @@ def columns_of(segment: Segment) -> tuple[Columns, ...]:
     return tuple(map(Columns, segment.beside, slices[:half], slices[half:]))
 
 
+def _runs(columns: tuple[Columns, ...]) -> list[list[Columns]]:
+    """Groups of columns that follow one another, each of which is read at once."""
+    runs: list[list[Columns]] = []
+    for column in columns:
+        if runs and runs[-1][-1].own.stop == column.own.start:
+            runs[-1].append(column)
+        else:
+            runs.append([column])
+    return runs
+
+
+def _joined(parts: list[Beside]) -> Beside:
+    """(n, m1), (n, m2) ... side by side."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def all_of(items: Sequence[Any], kind: type) -> dict[str, Any]:
+        names = [f.name for f in fields(kind) if f.name != "recent"]
+        return {n: np.concatenate([getattr(i, n) for i in items], axis=1) for n in names}
+
+    recent = [part.recent for part in parts]
+    together = None if recent[0] is None else Recent(**all_of(recent, Recent))
+    return Beside(**all_of(parts, Beside), recent=together)
+
+
 def take(events: Events, rows: slice) -> Events:
     """The events of a slice."""
     columns = (events.kind, events.gap, events.weight, events.features)
@@ -191,7 +226,7 @@ def _each(change: Callable[..., Tensor], *views: Nodes) -> Nodes:
     def states(maps: list[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         return {name: change(*(m[name] for m in maps)) for name in maps[0]}
 
-    def fields(items: Sequence[Nodes | Around], names: tuple[str, ...]) -> dict[str, Any]:
+    def parts(items: Sequence[Nodes | Around], names: tuple[str, ...]) -> dict[str, Any]:
         columns = {name: [getattr(item, name) for item in items] for name in names}
         return {n: None if c[0] is None else change(*c) for n, c in columns.items()}
 
@@ -199,6 +234,6 @@ def _each(change: Callable[..., Tensor], *views: Nodes) -> Nodes:
     if views[0].around is not None:
         near = [view.around for view in views if view.around is not None]
         names = ("mask", "gap", "idle_gap", "is_src", "kind", "weight", "features")
-        around = Around(states([a.states for a in near]), **fields(near, names))
-    known = fields(views, ("gap", "idle", "valid", "embedded"))
+        around = Around(states([a.states for a in near]), **parts(near, names))
+    known = parts(views, ("gap", "idle", "valid", "embedded"))
     return Nodes(states([v.states for v in views]), around=around, **known)

@@ -107,7 +107,8 @@ class Segment:
 
     def scored(self) -> Int64:
         """Every node that is read for scoring, (n, columns): those beside, then around them."""
-        n = len(self)
         columns = [b.node for b in self.beside]
-        columns += [b.recent.node.reshape(n, -1) for b in self.beside if b.recent is not None]
+        for recent in (b.recent.node for b in self.beside if b.recent is not None):
+            n, m, k = recent.shape
+            columns.append(recent.reshape(n, m * k))
         return np.concatenate(columns, axis=1)

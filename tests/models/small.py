@@ -108,12 +108,15 @@ class Counter(DynamicGNN):
         return (src.states["total"] * dst.states["total"]).sum(-1)
 
 
-class Attentive(GruMemory):
+class Attentive(DynamicGNN):
     """The default loss, a message, and embeddings of the recent neighbours of scored nodes."""
 
     def __init__(self, width: int = 5, k: int = 3) -> None:
-        super().__init__(width)
-        self.derived = {"key": 4}
+        super().__init__()
+        self.tables, self.derived = {"memory": width}, {"key": 4}
+        self.num_negatives = 3
+        self.kinds = nn.Embedding(1, 1)
+        self.first = nn.Parameter(torch.randn(width))
         self.reads = Reads(("memory",), scored=("memory",), around=("memory", "key"), k=k)
         self.cell = nn.GRUCell(width + 1, width)
         self.key = nn.Linear(width, 4)
@@ -132,9 +135,6 @@ class Attentive(GruMemory):
     def renew(self, states: Mapping[str, Tensor], message: Tensor) -> dict[str, Tensor]:
         return {"memory": self.cell(message, states["memory"])}
 
-    def update(self, level: Level) -> Written:
-        return DynamicGNN.update(self, level)
-
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
         around = nodes.around
         assert around is not None
@@ -146,11 +146,6 @@ class Attentive(GruMemory):
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
         return (src.embedding * dst.embedding).sum(-1)
-
-    def loss(
-        self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes
-    ) -> Tensor:
-        return DynamicGNN.loss(self, events, src, dst, other_src, other_dst)
 
 
 class Spread(GruMemory):

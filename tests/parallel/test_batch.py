@@ -33,7 +33,7 @@ def new_replay(log: EventLog, model: DynamicGNN, **more: object) -> Replay:
 class Loop:
     """GruMemory in stale batches: memories and what is pending, in dictionaries."""
 
-    def __init__(self, log: EventLog, model: GruMemory, mean: bool) -> None:
+    def __init__(self, log: EventLog, model: GruMemory | Attentive, mean: bool) -> None:
         self.log, self.model, self.mean = log, model, mean
         self.memory: dict[int, Tensor] = {}
         self.pending: dict[int, list[tuple[int, int]]] = {}  # node -> (event, side) of its batch
@@ -85,7 +85,7 @@ class Loop:
 def test_memories_and_scores_are_those_of_a_loop(name: str, size: int, mean: bool) -> None:
     log = LOGS[name]
     torch.manual_seed(0)
-    model = Attentive(k=1) if mean else GruMemory()
+    model: GruMemory | Attentive = Attentive(k=1) if mean else GruMemory()
     if mean:
         model.aggregation = "mean"
     replay = new_replay(log, model)

@@ -1,0 +1,122 @@
+"""How fast does every model train, exact and stale, beside TGN of torch_geometric and of TGM?
+
+Events/s of forward, backward and optimiser step, sampling included, on one log in batches of 200,
+one thread.  All take the same batches in turn (A B C ... A B C ...), so that what else the machine
+does meets all; the answer is the median over the batches, and the median of the ratios batch by
+batch to the peers.  TGN is 100 wide with 10 neighbours, 2 heads and one negative, as in
+torch_geometric's example; the other models 64 wide with their own negatives.  Peak memory is that
+of a process of its own that trains on the same batches.
+
+    python benchmarks/throughput.py [--log NAME] [--batches N] [--only NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from common import finish, seconds  # type: ignore  # beside this file
+from peers import TGMTGN, WIDTH, Peer, PyGTGN  # type: ignore  # beside this file
+
+from neutronstream.datasets import load
+from neutronstream.models import build
+from neutronstream.parallel import EXECUTORS, Executor, Replay
+from neutronstream.stream import EventLog
+
+BATCH, WARM_UP = 200, 20
+
+
+class Ours:
+    """One of our models over a log."""
+
+    def __init__(self, log: EventLog, name: str, consistency: str) -> None:
+        torch.manual_seed(0)
+        width = WIDTH if name == "tgn" else 64
+        model = build(name, width=width, kinds=log.kinds)
+        self.replay = Replay(log, model, consistency=consistency)  # type: ignore[arg-type]
+        kind = "batch" if consistency == "batch" else "levels"
+        self.executor: Executor[Any] = EXECUTORS[kind](self.replay)
+        self.optimiser = torch.optim.Adam(model.parameters(), lr=1e-4)
+
+    def step(self, start: int, stop: int) -> None:
+        plan = self.executor.prepare(self.replay.resolve(start, stop))
+        self.optimiser.zero_grad()
+        outcome = self.executor.run(plan)
+        outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        self.replay.model.constrain()
+        outcome.commit()
+
+
+def contestants(log: EventLog) -> dict[str, Callable[[], Peer]]:
+    """All that can be timed, by name."""
+    found: dict[str, Callable[[], Peer]] = {
+        "torch_geometric tgn": lambda: PyGTGN(log),
+        "tgm tgn": lambda: TGMTGN(log),
+    }
+    for model in ("tgn", "jodie", "dyrep", "ldg", "dygnn"):
+        for consistency in ("batch", "exact"):
+            found[f"{model} {consistency}"] = (
+                lambda model=model, consistency=consistency: Ours(log, model, consistency)  # type: ignore[misc]
+            )
+    return found
+
+
+def peak_of(name: str, log: str, batches: int) -> float:
+    """MiB that a process of its own holds at most, beyond what it holds before it begins."""
+    command = [sys.executable, __file__, "--log", log, "--batches", str(batches), "--peak", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--log", default="uci")
+    parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--peak", help="print the memory of one of them and end")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    log = load(given.log)
+    known = contestants(log)
+    spans = [(i * BATCH, i * BATCH + BATCH) for i in range(given.batches)]
+    if given.peak:
+        torch.zeros(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peer = known[given.peak]()
+        for span in spans:
+            peer.step(*span)
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+        return
+    names = given.only or list(known)
+    running = {name: known[name]() for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for span in spans:
+        for name, peer in running.items():
+            times[name].append(seconds(lambda peer=peer, span=span: peer.step(*span)))
+    peers = [name for name in ("torch_geometric tgn", "tgm tgn") if name in names]
+    result: dict[str, Any] = {}
+    print(f"{'':22}{'events/s':>10}{'MiB':>8}" + "".join(f"  x {peer:20}" for peer in peers))
+    for name in names:
+        own = times[name][WARM_UP:]
+        ratios = {
+            peer: median(b / a for a, b in zip(own, times[peer][WARM_UP:], strict=True))
+            for peer in peers
+        }
+        rate, memory = BATCH / median(own), peak_of(name, given.log, given.batches)
+        result[name] = {"events_per_second": round(rate), "peak_mib": round(memory)} | {
+            f"times {peer}": round(ratio, 3) for peer, ratio in ratios.items()
+        }
+        columns = "".join(f"  {ratio:<22.2f}" for ratio in ratios.values())
+        print(f"{name:22}{rate:>10,.0f}{memory:>8,.0f}{columns}", flush=True)
+    finish({"log": given.log, "batch": BATCH, **result}, seed=0)
+
+
+if __name__ == "__main__":
+    main()

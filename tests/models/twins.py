@@ -1,0 +1,60 @@
+"""A model's run over a whole log in one segment, to be compared with its slow twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neutronstream.models import DynamicGNN
+from neutronstream.parallel import EXECUTORS, Outcome, Replay, Segment
+from neutronstream.stream import Bool, EventLog, Float64
+
+SEED = 0
+
+
+def strong(new_model: Callable[[], DynamicGNN], dtype: torch.dtype = torch.float64) -> DynamicGNN:
+    """A model whose weights are far enough from zero that every term counts."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = new_model()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model.to(dtype)
+
+
+def replayed(
+    log: EventLog, model: DynamicGNN, executor: str = "levels"
+) -> tuple[Replay, Segment, Outcome]:
+    """One segment of the whole log, run but not committed, with four candidates an event."""
+    replay = Replay(log, model, seed=SEED, dtype=next(model.parameters()).dtype)
+    segment = replay.resolve(0, len(log), num_candidates=4)
+    engine = EXECUTORS[executor](replay)
+    return replay, segment, engine.run(engine.prepare(segment))
+
+
+def weights_of(model: DynamicGNN) -> dict[str, Float64]:
+    """Parameters and buffers by name, as float64."""
+    return {name: value.double().numpy().copy() for name, value in model.state_dict().items()}
+
+
+def candidates_of(segment: Segment) -> list[list[int]]:
+    """The real candidates of each event."""
+    shown = segment.candidates
+    return [row[ok].tolist() for row, ok in zip(shown.node, shown.valid, strict=True)]
+
+
+def real_scores(segment: Segment) -> Bool:
+    """Which of an outcome's scores are of real nodes: the event's own destination always is."""
+    return np.concatenate([np.ones((len(segment), 1), bool), segment.candidates.valid], axis=1)
+
+
+def assert_near(ours: Tensor, right: object, bound: float) -> None:
+    """The greatest difference is at most `bound` of the greatest value, or of 1 if it is less."""
+    expected = torch.as_tensor(np.asarray(right), dtype=torch.float64)
+    found = ours.detach().double()
+    assert found.shape == expected.shape
+    assert (found - expected).abs().max() <= bound * max(1.0, float(expected.abs().max()))
