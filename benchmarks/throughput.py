@@ -38,7 +38,8 @@ class Ours:
     def __init__(self, log: EventLog, name: str, consistency: str) -> None:
         torch.manual_seed(0)
         width = WIDTH if name == "tgn" else 64
-        model = build(name, width=width, kinds=log.kinds)
+        options = {"time_from": "neighbor"} if name == "tgn" else {}  # as torch_geometric has it
+        model = build(name, width=width, kinds=log.kinds, options=options)
         self.replay = Replay(log, model, consistency=consistency)  # type: ignore[arg-type]
         kind = "batch" if consistency == "batch" else "levels"
         self.executor: Executor[Any] = EXECUTORS[kind](self.replay)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .config import TrainConfig, load_config, to_toml
     from .metrics import BinaryMetric, LinkMetrics, RankingMetric
     from .report import write_report
+    from .split import Split, split_log
 
 __all__ = [
     "BinaryMetric",
@@ -20,8 +21,10 @@ __all__ = [
     "Popularity",
     "RankingMetric",
     "RecentPartner",
+    "Split",
     "TrainConfig",
     "load_config",
+    "split_log",
     "to_toml",
     "write_report",
 ]
@@ -33,8 +36,10 @@ _HOMES = {
     "Popularity": ".baselines",
     "RankingMetric": ".metrics",
     "RecentPartner": ".baselines",
+    "Split": ".split",
     "TrainConfig": ".config",
     "load_config": ".config",
+    "split_log": ".split",
     "to_toml": ".config",
     "write_report": ".report",
 }

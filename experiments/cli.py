@@ -1,4 +1,4 @@
-"""The command line: `train`, `replay`, `inspect` and `datasets`.
+"""The command line: `train`, `compare`, `labels`, `replay`, `inspect` and `datasets`.
 
 What a command finds goes to stdout (with `--json` exactly one JSON object), all else to stderr.
 Heavy modules are imported inside the commands, so that `--help` is quick.
@@ -6,7 +6,9 @@ Heavy modules are imported inside the commands, so that `--help` is quick.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from inspect import signature
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +20,7 @@ from . import runs
 from .config import load_config
 from .door import INTERRUPTED, Door, open_log, say
 from .flags import split_settings, with_reading, with_settings
-from .progress import reading, watching
+from .progress import Report, reading, watching
 
 if TYPE_CHECKING:
     from ..stream import EventLog
@@ -79,6 +81,10 @@ neutronstream train messages.csv --size 7d --stride 1d --output runs/weekly
 
 neutronstream train uci --config run.toml --seed 1 --json > uci.json
 
+neutronstream train uci --protocol split --model tgn --epochs 20 --patience 5 --set k=10
+
+neutronstream train uci --model tgn --consistency batch --batch-size 200
+
 neutronstream train uci --resume"""
 
 
@@ -92,7 +98,10 @@ def _train(
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Folder of the run. Default: runs/LOG-MODEL-seedN."),
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the run. Default: runs/LOG-MODEL-seedN, with -split and -batch.",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")
@@ -107,9 +116,10 @@ def _train(
 ) -> None:
     """Train a model on LOG and report how it and the baselines predict what comes next.
 
-    Every event is predicted before it is learned. The folder of the run holds report.html,
-    report.json, metrics.parquet, config.toml, reading.json if flags say how to read LOG, and the
-    checkpoints.
+    Every event is predicted before it is learned; with --protocol split the model is trained on the
+    first part of LOG for some epochs and tested once on the last. The folder of the run holds
+    report.html, report.json, metrics.parquet, config.toml, reading.json if flags say how to read
+    LOG, and the checkpoints.
     """
     settings, how = split_settings(flags)
     if resume and force:
@@ -209,6 +219,184 @@ def _datasets(as_json: Json = False, debug: Debug = False) -> None:
         _show({"datasets": rows}, as_json)
     else:
         print_datasets(_stdout(), rows)
+
+
+def _without(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Takes the flag `name` away from a command."""
+
+    def narrow(command: Callable[..., None]) -> Callable[..., None]:
+        whole = signature(command)
+        kept = [p for p in whole.parameters.values() if p.name != name]
+        command.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]
+        return command
+
+    return narrow
+
+
+_COMPARE_EXAMPLES = """Examples:
+
+neutronstream compare uci --models dyrep,tgn,edgebank --seeds 3
+
+neutronstream compare demo --limit 5000 --models dyrep,dyrep:intensity=linear --seeds 2
+
+neutronstream compare uci --models tgn,tgn:consistency=batch,tgn:k=5 --batch-size 200
+
+neutronstream compare enron --models jodie,tgn --protocol split --epochs 20 --json > enron.json"""
+
+
+@app.command("compare", epilog=_COMPARE_EXAMPLES)
+@_without("model")  # --models takes its place
+@with_settings
+@with_reading
+def _compare(
+    log: Log,
+    models: Annotated[
+        str,
+        typer.Option(
+            metavar="ROW,ROW,...",
+            help="Models and baselines; a model may have settings of its own, as in tgn:k=5.",
+        ),
+    ],
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="So many seeds, from --seed on.")
+    ] = 3,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML; flags win.")
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder. Default: runs/LOG-compare.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the runs that are in the folder.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+    **flags: Any,
+) -> None:
+    """Train several models on LOG with several seeds and show them in one table and on one page.
+
+    All are scored on the same events against the same candidates, beside the baselines. The folder
+    holds compare.html, compare.json, compare.parquet and a folder for each run. What is finished is
+    not repeated: after Ctrl-C, or with more rows or seeds, the same command goes on.
+    """
+    settings, how = split_settings(flags)
+    if output is not None and not output.strip():
+        raise ValueError(f"--output must name a folder: got {output!r}")
+    config = load_config(config_file, settings)
+    from .compare import compare, default_folder, parse_models
+    from .compare_tables import print_comparison
+
+    folder = default_folder(log, config) if output is None else Path(output)
+    parse_models(models, config.protocol)  # `compare` will do so again, but the log may be long
+    how = ({} if force else runs.stored_reading(folder)) | {n: _as_text(v) for n, v in how.items()}
+    events = _read(log, config.limit, how, quiet)
+    try:
+        with _bar_a_run(quiet) as progress:
+            found = compare(
+                *(events, models, seeds, config, folder, progress), force=force, reading=how
+            )
+    except KeyboardInterrupt:
+        instead = " without --force" if force else ""
+        say(f"interrupted: the same command{instead} goes on with {folder}")
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        _show({**found, "folder": folder}, as_json)
+    else:
+        print_comparison(_stdout(), found, str(folder / "compare.html"))
+
+
+_LABELS_EXAMPLES = """Examples:
+
+neutronstream labels wikipedia --model tgn
+
+neutronstream labels mooc --model jodie --epochs 5 --classifier mlp --json"""
+
+
+@app.command("labels", epilog=_LABELS_EXAMPLES)
+@with_settings
+@with_reading
+def _labels(
+    log: Log,
+    classifier: Annotated[
+        str,
+        typer.Option(metavar="logistic|mlp", help="What reads the label from an embedding."),
+    ] = "logistic",
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML; flags win.")
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Folder of the run. Default: that of `train`."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Train again, and replace the run in the folder.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+    **flags: Any,
+) -> None:
+    """Predict the labels of LOG, which say that the state of an event's source changes.
+
+    A model is trained on links with --protocol split, or taken from the finished run in the folder;
+    its weights are held, and a classifier reads the embedding of each event's source from before
+    the event. The folder of the run gets labels.json.
+    """
+    settings, how = split_settings(flags)
+    if output is not None and not output.strip():
+        raise ValueError(f"--output must name a folder: got {output!r}")
+    config = load_config(config_file, {"protocol": "split"} | settings)
+    folder = runs.default_folder(log, config) if output is None else Path(output)
+    how = ({} if force else runs.stored_reading(folder)) | {n: _as_text(v) for n, v in how.items()}
+    if not force and config_file is None and (folder / "config.toml").exists():
+        config = load_config(folder / "config.toml", settings)
+    events = _read(log, config.limit, how, quiet)
+    from .labels import label_run, print_labels
+
+    try:
+        with _bar_a_run(quiet) as progress:
+            found = label_run(
+                *(events, config, folder),
+                classifier=classifier,
+                force=force,
+                reading=how,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        instead = " without --force" if force else ""
+        say(f"interrupted: the same command{instead} goes on with {folder}")
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        _show({**found, "folder": folder}, as_json)
+    else:
+        print_labels(_stdout(), found, str(folder / "labels.json"))
+
+
+@contextmanager
+def _bar_a_run(quiet: bool) -> Iterator[Report | None]:
+    """A callback that shows a bar, or lines, for each `run` that it is told of in turn."""
+    if quiet:
+        yield None
+        return
+    with ExitStack() as stack:
+        current, show = "", None
+
+        def tell(figures: dict[str, Any]) -> None:
+            nonlocal current, show
+            run = str(figures["run"])
+            if figures.get("runs", 1) > 1:
+                run = f"{figures['number'] + 1} of {figures['runs']}: {run}"
+            if figures.get("was_finished"):
+                say(f"{run}: finished before")
+                return
+            if run != current:
+                stack.close()  # the bar before stays where it ended
+                current, show = run, stack.enter_context(watching(Console(stderr=True), run))
+            if show is not None:
+                show(figures)
+
+        yield tell
 
 
 def _read(

@@ -1,18 +1,20 @@
 """What a training run can be told: one frozen `TrainConfig`, one field a command-line flag.
 
-A configuration is read from a flat TOML file and flags, flags win; `to_toml` writes it so that
-reading it back gives an equal one.  A field that may be `None` is `None` by default: TOML has no
-null, so the writer leaves it out.
+A configuration is read from a TOML file, flat but for the table `options`, and flags, flags win;
+`to_toml` writes it so that reading it back gives an equal one.  A field that may be `None` is
+`None` by default: TOML has no null, so the writer leaves it out.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
+import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -20,6 +22,10 @@ _DURATION = re.compile(r"(\d+(\.\d+)?(w|d|h|min|m|s|ms|us|ns))+")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
 _END = 2**63  # counts, ticks and TOML's numbers are below
+
+EPOCHS_OF_A_SPLIT = 20
+
+Option: TypeAlias = bool | int | float | str
 
 
 class TrainConfig(BaseModel):
@@ -32,11 +38,30 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    model: str = Field(default="dyrep", description="Model to train.")
+    model: str = Field(default="dyrep", description="Model to train, such as tgn.")
     width: int = Field(default=64, description="Width of a node's state.", ge=1, le=65_536)
-    intensity: Literal["linear", "bilinear"] = Field(
-        default="bilinear",
-        description="DyRep: with a bilinear interaction, or the published linear intensity.",
+    options: dict[str, Any] = Field(  # Option: checked below, with one message for all kinds
+        default={}, description="Options of the model by name, such as k=10."
+    )
+
+    protocol: Literal["prequential", "split"] = Field(
+        default="prequential",
+        description="Predict each event, then learn it; or train, validate and test on parts.",
+    )
+    val_ratio: float = Field(
+        default=0.15, description="Split: part of the log to validate on.", gt=0, lt=1
+    )
+    test_ratio: float = Field(
+        default=0.15, description="Split: part of the log, its end, to test on.", gt=0, lt=1
+    )
+    split_seed: int = Field(
+        default=2020, description="Split: seed of new nodes and test negatives.", ge=0, lt=_END
+    )
+    patience: int = Field(
+        default=5,
+        description="Split: epochs in a row without a better validation AP that end training.",
+        ge=1,
+        lt=_END,
     )
 
     window: Literal["fixed", "tumbling", "growing", "adaptive"] = Field(
@@ -63,7 +88,13 @@ class TrainConfig(BaseModel):
     batch_size: int = Field(
         default=50, description="Events between two optimiser steps.", ge=1, lt=_END
     )
-    epochs: int = Field(default=1, description="Passes over each window.", ge=1, lt=_END)
+    epochs: int = Field(
+        default=1,
+        description="Passes over each window; split: at most so many over the part to train on, "
+        "20 unless given.",
+        ge=1,
+        lt=_END,
+    )
     learning_rate: float = Field(
         default=3e-3, description="Adam's step; 0 leaves the weights.", ge=0, le=1_000
     )
@@ -73,8 +104,11 @@ class TrainConfig(BaseModel):
         ge=0,
         le=1_000_000_000,
     )
-    negatives: int = Field(
-        default=5, description="Negatives an event and side in the loss.", ge=1, le=10_000
+    negatives: int | None = Field(
+        default=None,
+        description="Negatives an event (and side) in the loss; else as the model has it.",
+        ge=1,
+        le=10_000,
     )
 
     candidates: int = Field(
@@ -90,6 +124,10 @@ class TrainConfig(BaseModel):
         lt=_END,
     )
 
+    consistency: Literal["exact", "batch"] = Field(
+        default="exact",
+        description="Each event sees all before it; or, stale, those before its batch alone.",
+    )
     executor: Literal["levels", "sequential"] = Field(
         default="levels", description="A level of independent events at a time, or one event."
     )
@@ -110,10 +148,30 @@ class TrainConfig(BaseModel):
     )
     checkpoint_seconds: float = Field(
         default=30.0,
-        description="Least seconds between checkpoints; 0 = after every window.",
+        description="Least seconds between checkpoints; 0 = after every window or epoch.",
         ge=0,
         le=1e9,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_epochs(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("protocol") == "split":
+            return {"epochs": EPOCHS_OF_A_SPLIT} | given
+        return given
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _check_options(cls, given: Any) -> Any:
+        """A copy, each value a TOML scalar."""
+        if not isinstance(given, Mapping):
+            raise ValueError('must be a table of options by name, such as {"k": 10}')
+        for name, value in given.items():
+            if not (isinstance(name, str) and _NAME.fullmatch(name)):
+                raise ValueError(f"must have names such as k, which {name!r} is not")
+            if not isinstance(value, Option) or value in (math.inf, -math.inf) or value != value:
+                raise ValueError(f"must give `{name}` a finite number, true, false or a text")
+        return dict(given)
 
     @field_validator("size", "stride", mode="before")
     @classmethod
@@ -144,6 +202,31 @@ class TrainConfig(BaseModel):
         if not _DEVICE.fullmatch(value):
             raise ValueError("must be cpu, mps, cuda or cuda:N")
         return value
+
+    @model_validator(mode="after")
+    def _check_execution(self) -> Self:
+        if self.consistency == "batch" and self.executor == "sequential":
+            raise ValueError(
+                "`executor` sequential is exact by its nature: with `consistency` batch leave it "
+                "out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_split(self) -> Self:
+        if self.protocol != "split":
+            return self
+        if self.val_ratio + self.test_ratio >= 1:
+            raise ValueError(
+                "`val_ratio` and `test_ratio` must leave a part to train on: "
+                f"got {self.val_ratio} and {self.test_ratio}"
+            )
+        if self.window != "fixed" or self.size is not None or self.stride is not None:
+            raise ValueError(
+                "the `protocol` split has no windows: leave `window`, `size` and `stride` out, or "
+                "take the prequential one"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_windows(self) -> Self:
@@ -178,7 +261,7 @@ def load_config(
 ) -> TrainConfig:
     """The configuration of the TOML file at `path` under `overrides`, which win.
 
-    Without a `path` the overrides stand over the defaults.
+    Without a `path` the overrides stand over the defaults.  `options` win one by one.
 
     Raises:
         ValueError: if the file is not TOML, a key is unknown or a value is refused; one line that
@@ -192,8 +275,11 @@ def load_config(
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is not a TOML file: {error}") from None
     flags = dict(overrides or {})
+    both = settings | flags
+    if isinstance(settings.get("options"), dict) and isinstance(flags.get("options"), dict):
+        both["options"] = settings["options"] | flags["options"]
     try:
-        return TrainConfig(**{**settings, **flags})
+        return TrainConfig(**both)
     except ValidationError as error:
         faults = [_explain(fault, path, flags) for fault in error.errors(include_url=False)]
         raise ValueError("; ".join(faults)) from None
@@ -202,8 +288,8 @@ def load_config(
 def to_toml(config: TrainConfig) -> str:
     """The configuration as a TOML text, a line and a comment a field; `load_config` reads it back.
 
-    >>> print(to_toml(TrainConfig(seed=3)).splitlines()[0])
-    model = "dyrep"  # Model to train.
+    >>> print(to_toml(TrainConfig(width=3)).splitlines()[1])
+    width = 3  # Width of a node's state.
     """
     lines = []
     for name, field in TrainConfig.model_fields.items():
@@ -213,10 +299,43 @@ def to_toml(config: TrainConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: bool | int | float | str) -> str:
+def parse_options(texts: Sequence[str]) -> dict[str, Option]:
+    """The options of texts such as "k=10", their values as in TOML, bare words as text.
+
+    Raises:
+        ValueError: if one has no name, or its value is a list, table or date.
+
+    >>> parse_options(["k=10", "embedding=attention", "dropout=0.1", "sparse=true"])
+    {'k': 10, 'embedding': 'attention', 'dropout': 0.1, 'sparse': True}
+    """
+    options: dict[str, Option] = {}
+    for text in texts:
+        name, equals, word = (part.strip() for part in text.partition("="))
+        if not (name and equals):
+            raise ValueError(f"--set must be NAME=VALUE, such as k=10: got {text!r}")
+        try:
+            value = tomllib.loads(f"value = {word}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = word
+        if not word.startswith(('"', "'")) and ("#" in word or "\n" in word):
+            value = word  # no comment, and no second line
+        if not isinstance(value, Option):
+            raise ValueError(
+                f"--set must give a number, true, false or a text to `{name}`: got {word}"
+            )
+        options[name] = value
+    return options
+
+
+def _toml(value: Option | Mapping[str, Option]) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else repr(value)  # no text field admits a quote
+    if isinstance(value, Mapping):
+        entries = ", ".join(f"{name} = {_toml(entry)}" for name, entry in value.items())
+        return f"{{ {entries} }}" if entries else "{}"
+    if isinstance(value, str):  # JSON's escapes are TOML's, but for one character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+    return repr(value)
 
 
 def _explain(fault: Any, path: str | Path | None, flags: Mapping[str, Any]) -> str:

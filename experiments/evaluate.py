@@ -18,6 +18,7 @@ from ..stream import EventLog, Float64
 from .baselines import Baseline, EdgeBank, Popularity, RecentPartner, default_window
 from .config import TrainConfig
 from .metrics import LinkMetrics
+from .times import TimeEvaluation
 
 PARTS = ("overall", "last_half")
 
@@ -40,6 +41,7 @@ class Evaluation:
         self.metrics = {part: {name: LinkMetrics() for name in self.names} for part in PARTS}
         self.losses = dict.fromkeys(PARTS, 0.0)
         self.events = dict.fromkeys(PARTS, 0)
+        self.times = TimeEvaluation(log, config.model)  # of models that expect times
         self._open_window()
 
     def _open_window(self) -> None:
@@ -79,6 +81,7 @@ class Evaluation:
                 name: {key: values[name][key] for key in ("ap", "auc", "mrr")}
                 for name in self.baselines
             },
+            **self.times.close_window(),
         }
         for name, metric in self.window.items():
             self.metrics["overall"][name].merge(metric)
@@ -112,6 +115,7 @@ class Evaluation:
         }
         kept["losses"] = torch.tensor([self.losses[part] for part in PARTS], dtype=torch.float64)
         kept["events"] = torch.tensor([self.events[part] for part in PARTS])
+        kept |= {f"times/{name}": tensor for name, tensor in self.times.to_tensors().items()}
         return kept
 
     def from_tensors(self, kept: Mapping[str, Tensor], stop: int) -> None:
@@ -127,5 +131,8 @@ class Evaluation:
                 self.metrics[part][name] = LinkMetrics.from_arrays(arrays)
         self.losses = dict(zip(PARTS, kept["losses"].tolist(), strict=True))
         self.events = dict(zip(PARTS, kept["events"].tolist(), strict=True))
+        self.times.from_tensors(
+            {k.removeprefix("times/"): v for k, v in kept.items() if k.startswith("times/")}
+        )
         for baseline in self.baselines.values():
             baseline.learn(self.log[0:stop])

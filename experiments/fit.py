@@ -1,10 +1,11 @@
-"""`fit`: test, then train, window by window, from an event log to a report.
+"""`fit`: from an event log to a report: test, then train, window by window.
 
     predict the events that the window adds        states and weights as the last window left them
     go back to the state at the window's start     exactly: graph, states, links
     train on the window, segment by segment        one optimiser step a segment, `epochs` times
     remember the state where the next one starts   in the last epoch
 
+With the protocol "split", `split_trainer` trains, validates and tests on parts of the log instead.
 Invariant: everything that a later window sees is a function of (log, config, seed), so a run that
 is killed and resumed equals one that never was, bit for bit.
 """
@@ -24,7 +25,8 @@ from . import runs
 from .config import TrainConfig
 from .keeper import Keeper
 from .report import write_report
-from .summary import make_report
+from .split_trainer import SplitTrainer, run_epochs
+from .summary import make_report, make_split_report
 from .trainer import Trainer
 from .windows import windows_of
 
@@ -39,13 +41,14 @@ def fit(
     reading: Mapping[str, Any] | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """The report of a run: every event predicted before it is learned, window by window.
+    """The report of a run: by default every event predicted before it is learned.
 
     With a `folder`, config.toml, checkpoints and at the end the report are written there; `resume`
     goes on from the newest checkpoint in it, or starts if there is none, and `force` replaces the
     run in it, once log and configuration are known to be valid.  `reading` says how the log was
     read, in JSON's types: reading.json keeps it for who resumes.  `progress` is called after each
-    window with its figures, `done_events` and `total_events`.
+    window or epoch with its figures, `done_events` and `total_events`; within an epoch with these
+    two and the last epoch's `epoch`, `loss` and `ap`.
 
     Raises:
         ValueError: if the log is empty, the configuration does not fit it or this machine, the
@@ -82,10 +85,11 @@ def _fit(
     progress: Callable[[dict[str, Any]], None] | None,
 ) -> dict[str, Any]:
     began = time.perf_counter()
-    windows = list(windows_of(log, config))
+    is_split = config.protocol == "split"
+    windows = [] if is_split else list(windows_of(log, config))
     if folder is not None and resume and runs.is_finished(folder):
         return runs.finished_report(folder, log, config)
-    trainer = Trainer(log, config)
+    trainer = SplitTrainer(log, config) if is_split else Trainer(log, config)
     with ExitStack() as stack:
         keeper = None
         if folder is not None:  # all is valid: from here on the folder is changed
@@ -98,7 +102,10 @@ def _fit(
             else:
                 runs.check_is_free(folder)
             keeper.begin(reading)
-        report = _move(trainer, windows, keeper, began, progress)
+        if isinstance(trainer, SplitTrainer):
+            report = make_split_report(trainer, run_epochs(trainer, keeper, progress))
+        else:
+            report = _move(trainer, windows, keeper, began, progress)
         if folder is not None:
             write_report(folder, report)
     return report

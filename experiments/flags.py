@@ -13,14 +13,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from .config import TrainConfig
+from .config import TrainConfig, parse_options
 
 _PANELS = {  # the first field of each group of flags
     "model": "Model",
+    "protocol": "Protocol",
     "window": "Windows",
     "batch_size": "Training",
     "candidates": "Scoring",
-    "executor": "Execution",
+    "consistency": "Execution",
     "limit": "Run",
 }
 
@@ -60,6 +61,8 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 def split_settings(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The flags that were given, apart: (settings of a run, how to read the log)."""
     given = {name: value for name, value in values.items() if value is not None}
+    options = parse_options(given.pop("options", []))
+    given |= {"options": options} if options else {}
     settings = {name: given.pop(name) for name in TrainConfig.model_fields if name in given}
     return settings, given
 
@@ -80,6 +83,10 @@ def _with_flags(command: Callable[..., None], flags: dict[str, Any]) -> Callable
 def _flag(name: str, panel: str) -> Any:
     """The annotated type of one flag."""
     field = TrainConfig.model_fields[name]
+    if name == "options":
+        text = f"{field.description} May be given several times."
+        option = typer.Option("--set", metavar="NAME=VALUE", help=text, rich_help_panel=panel)
+        return Annotated[list[str] | None, option]
     kind, metavar = _kind(field.annotation)
     flag = name.replace("_", "-")
     text = field.description or ""

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: everything a later window sees, between two windows.
+"""The checkpoints of a run: everything that comes later sees, between two windows or two epochs.
 
 Invariant: a run that goes on from a checkpoint equals the run that wrote it, bit for bit.  The
 graph is not stored: it follows from the log, which is named by its checksum.
@@ -9,19 +9,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from ..storage import has_checkpoint, read_checkpoint, write_checkpoint, write_whole
 from ..stream import EventLog
 from .config import TrainConfig, to_toml
-from .report import to_plain
 from .runs import check_is_same
-from .trainer import Trainer
+
+
+class Kept(Protocol):
+    """A run that can be kept; what is not in its checkpoint follows from log and settings."""
+
+    def to_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]: ...
+
+    def from_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None: ...
 
 
 class Keeper:
@@ -43,26 +49,17 @@ class Keeper:
             write_whole(folder / "reading.json", json.dumps(reading, indent=1).encode())
         write_whole(folder / "config.toml", to_toml(self.config).encode())
 
-    def save(self, trainer: Trainer, *, force: bool = False) -> None:
+    def save(self, trainer: Kept, *, force: bool = False) -> None:
         """Write a checkpoint if one is due, or if the run is at its end."""
         if not force and time.monotonic() - self.written < self.config.checkpoint_seconds:
             return
-        tensors: dict[str, Tensor] = {"rng": torch.get_rng_state()}
-        tensors |= _under("model", trainer.model.state_dict())
-        tensors |= _under("state", trainer.replay.state.to_arrays())
-        tensors |= _under("evaluation", trainer.evaluation.to_tensors())
-        for index, moments in trainer.optimiser.state_dict()["state"].items():
-            tensors |= _under(f"optimiser/{index}", moments)
-        meta = {
-            "config": self.config.model_dump(),
-            "log": self.log.checksum,
-            "position": trainer.replay.graph.position,
-            "progress": to_plain(asdict(trainer.done)),
-        }
+        tensors, meta = trainer.to_checkpoint()
+        tensors |= {"rng": torch.get_rng_state()}
+        meta |= {"config": self.config.model_dump(), "log": self.log.checksum}
         write_checkpoint(self.folder, tensors, meta)
         self.written = time.monotonic()
 
-    def restore(self, trainer: Trainer) -> None:
+    def restore(self, trainer: Kept) -> None:
         """Bring `trainer` to the newest checkpoint; leave it as it is if there is none.
 
         Raises:
@@ -72,28 +69,32 @@ class Keeper:
             return
         tensors, meta = read_checkpoint(self.folder)
         check_is_same(self.folder, meta["config"], meta["log"], self.log, self.config)
-        trainer.model.load_state_dict(_below("model", tensors))
-        moments: dict[int, dict[str, Tensor]] = {}
-        for key, value in _below("optimiser", tensors).items():
-            index, name = key.split("/")
-            moments.setdefault(int(index), {})[name] = value
-        groups = trainer.optimiser.state_dict()["param_groups"]
-        trainer.optimiser.load_state_dict({"state": moments, "param_groups": groups})
-        trainer.replay.apply(meta["position"])
-        trainer.replay.state.from_arrays(_below("state", tensors))
-        trainer.carry = trainer.replay.state.snapshot()
-        done = meta["progress"]
-        done["widths"] = {int(width): count for width, count in done["widths"].items()}
-        for name, value in done.items():
-            setattr(trainer.done, name, value)
-        trainer.evaluation.from_tensors(_below("evaluation", tensors), trainer.done.stop)
+        trainer.from_checkpoint(tensors, meta)
         torch.set_rng_state(tensors["rng"])
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with their names below `prefix`."""
     return {f"{prefix}/{name}": value for name, value in tensors.items()}
 
 
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that stand below `prefix`, without it."""
     size = len(prefix) + 1
     return {name[size:]: v for name, v in tensors.items() if name.startswith(f"{prefix}/")}
+
+
+def moments_of(optimiser: Optimizer) -> dict[str, Tensor]:
+    """What the optimiser keeps of each weight, by "number/name"."""
+    state = optimiser.state_dict()["state"]
+    return {name: v for index, kept in state.items() for name, v in under(str(index), kept).items()}
+
+
+def set_moments(optimiser: Optimizer, moments: Mapping[str, Tensor]) -> None:
+    """Bring back what `moments_of` gave."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in moments.items():
+        index, name = key.split("/")
+        state.setdefault(int(index), {})[name] = value
+    groups = optimiser.state_dict()["param_groups"]
+    optimiser.load_state_dict({"state": state, "param_groups": groups})

@@ -221,6 +221,20 @@ class LinkMetrics:
         return metrics
 
 
+def average_precision(positive: Float64, negative: Float64) -> float:
+    """AP of scores (n,) against scores (m,), as scikit-learn defines it; many times faster on few.
+
+    >>> average_precision(np.array([0.9, 0.4]), np.array([0.5, 0.1]))
+    0.8333333333333333
+    """
+    scores = np.concatenate([positive, negative])
+    rank = np.unique(scores, return_inverse=True)[1]
+    found = np.bincount(rank[: len(positive)], minlength=len(scores))[::-1]  # from the highest
+    seen = np.bincount(rank, minlength=len(scores))[::-1].cumsum()
+    precision = found.cumsum() / np.maximum(seen, 1)
+    return float((found * precision).sum() / len(positive))
+
+
 def _checked(
     positive: npt.ArrayLike, negatives: npt.ArrayLike, valid: npt.ArrayLike | None
 ) -> tuple[Float64, Float64, Bool]:

@@ -10,7 +10,15 @@ from html import escape
 from typing import Any
 
 from .charts import Point, histogram, line_chart, stroke, thin
-from .report import METRICS, PARTS, best_scores, format_number, verdict_lines
+from .report import (
+    Layout,
+    best_scores,
+    format_number,
+    heading,
+    layout_of,
+    scoring_line,
+    verdict_lines,
+)
 
 _MOST_POINTS = 80
 _EVENTS_A_POINT = 100  # fewer make scores too noisy to read
@@ -70,18 +78,19 @@ def render_page(report: Mapping[str, Any]) -> str:
     config = report.get("config") or {}
     model = str(config.get("model", "model"))
     metrics = report.get("metrics") or {}
-    ranking = report.get("ranking") or {}
+    ranking, layout = report.get("ranking") or {}, layout_of(report)
     title = f"{model} on {report.get('log') or 'a log'}"
-    verdict = verdict_lines(metrics, model) if metrics else []
+    verdict = verdict_lines(metrics, model, layout.headline) if metrics else []
     body = [
         f"<h1>{_text(title)}</h1>",
         f'<p class="soft">{_text(_subtitle(report))}</p>',
-        _tiles(report, model),
-        _section("Scores", _scores(metrics, model) + _listed(verdict) + _rule(ranking)),
-        f'<div class="charts">{_charts(report, model)}',
+        _tiles(report, model, layout),
+        _section("Scores", _scores(metrics, model, layout) + _listed(verdict) + _rule(report)),
+        f'<div class="charts">{_charts(report, model)}{_levels(report)}',
         _section("Events and speed", _pairs(report.get("counts"), report.get("throughput"))),
         "</div>",
         '<div class="columns">',
+        _section("Split", _pairs(report.get("split"))),
         _section("Ranking", _pairs(ranking)),
         _section("Settings", _pairs(config)),
         _section("Versions", _pairs(report.get("versions"))),
@@ -98,24 +107,28 @@ def render_page(report: Mapping[str, Any]) -> str:
 
 
 def _subtitle(report: Mapping[str, Any]) -> str:
-    windows = report.get("windows") or []
+    windows, split = report.get("windows") or [], report.get("split")
     applied = (report.get("counts") or {}).get("applied")
     words = [f"{format_number(applied)} events"] if applied is not None else []
+    if split is not None:
+        epochs = report.get("epochs") or []
+        words.append(f"{len(epochs):,} epochs, tested once with the weights of epoch")
+        return f"{', '.join(words)} {split.get('best_epoch')}, the best on validation"
     words.append(f"{len(windows):,} windows" if windows else "no windows")
     words.append("every event is predicted before it is learned")
     return ", ".join(words)
 
 
-def _tiles(report: Mapping[str, Any], model: str) -> str:
+def _tiles(report: Mapping[str, Any], model: str, layout: Layout) -> str:
     metrics = report.get("metrics") or {}
-    own = metrics.get(model, {}).get("last_half", {})
     rivals = {name: scores for name, scores in metrics.items() if name != model}
-    best = best_scores(rivals, "last_half")
     tiles = []
-    for name in ("ap", "mrr"):
-        if own.get(name) is not None:
-            rival = f"best baseline {format_number(best.get(name), name)}"
-            tiles.append((name.upper() + ", last half", format_number(own[name], name), rival))
+    for part, name in layout.tiles:
+        value = metrics.get(model, {}).get(part, {}).get(name)
+        if value is not None:
+            rival = f"best baseline {format_number(best_scores(rivals, part).get(name), name)}"
+            label = f"{heading(name)}, {layout.parts[part]}"
+            tiles.append((label, format_number(value, name), rival))
     speed = (report.get("throughput") or {}).get("train_events_per_second")
     if speed is not None:
         seconds = format_number((report.get("throughput") or {}).get("seconds"))
@@ -136,18 +149,25 @@ def _tile(label: str, value: str, remark: str) -> str:
     )
 
 
-def _scores(metrics: Mapping[str, Any], model: str) -> str:
+def _scores(metrics: Mapping[str, Any], model: str, layout: Layout) -> str:
     """The table: a row a scorer and part, the best of each part in bold."""
     if not metrics:
         return '<p class="soft">Nothing was scored.</p>'
-    head = "".join(f"<th>{name.upper()}</th>" for name in METRICS)
+    head = "".join(f"<th>{heading(name)}</th>" for name in layout.metrics)
     bodies = []
-    for part, words in PARTS.items():
+    for part, words in layout.parts.items():
         rows = []
         best = best_scores(metrics, part)
+        if not best and any(scores.get(part) for scores in metrics.values()):
+            span = len(layout.metrics) + 1
+            row = f'<tr><td>-</td><td>{words}</td><td colspan="{span}">not available</td></tr>'
+            bodies.append(f"<tbody>{row}</tbody>")
+            continue
         for scorer, scores in metrics.items():
             values = scores.get(part, {})
-            cells = "".join(_cell(values.get(name), name, best.get(name)) for name in METRICS)
+            cells = "".join(
+                _cell(values.get(name), name, best.get(name)) for name in layout.metrics
+            )
             events = format_number(values.get("events"))
             own = f"<strong>{_text(scorer)}</strong>" if scorer == model else _text(scorer)
             rows.append(f"<tr><td>{own}</td><td>{words}</td>{cells}<td>{events}</td></tr>")
@@ -163,19 +183,17 @@ def _cell(value: Any, name: str, best: float | None) -> str:
     return f"<td><b>{text}</b></td>" if value is not None and value == best else f"<td>{text}</td>"
 
 
-def _rule(ranking: Mapping[str, Any]) -> str:
-    against = ranking.get("candidates")
-    if against is None:
-        return ""
-    most = "all" if against == "all" else f"at most {against}"
-    pool = f"{most} known destinations, each once"
-    ties = ranking.get("tie_rule", "average rank")
-    words = f"Ranked against {pool}; ties: {ties}; MAR: lower is better."
-    return f'<p class="soft">{_text(words)}</p>'
+def _rule(report: Mapping[str, Any]) -> str:
+    words = scoring_line(report)
+    if "MAR" in map(heading, layout_of(report).metrics) and words:
+        words += "; MAR: lower is better"
+    return f'<p class="soft">{_text(words[:1].upper() + words[1:])}.</p>' if words else ""
 
 
 def _charts(report: Mapping[str, Any], model: str) -> str:
     windows = report.get("windows") or []
+    if report.get("epochs"):
+        return _over_epochs(report["epochs"], model)
     if not windows:
         return ""
     baselines = list(dict.fromkeys(name for w in windows for name in (w.get("baselines") or {})))
@@ -185,16 +203,30 @@ def _charts(report: Mapping[str, Any], model: str) -> str:
         charts.append(_over_stream(windows, name.upper(), lines))
     speed = {"training": _own("train_events_per_second")}
     charts.append(_over_stream(windows, "Events a second", speed, from_zero=True))
+    return "".join(charts)
+
+
+def _over_epochs(epochs: Sequence[Mapping[str, Any]], model: str) -> str:
+    """Training loss and validation AP, a point an epoch."""
+    charts = []
+    for name, title in (("train_loss", "Training loss"), ("val_ap", "Validation AP")):
+        points = [(float(epoch["epoch"]), epoch.get(name)) for epoch in epochs]
+        drawn = line_chart(title, {model: points}, x_label="epoch")
+        best = [epoch["epoch"] for epoch in epochs if epoch.get("is_best")]
+        words = f"best after epoch {best[-1]}" if name == "val_ap" and best else "mean of an epoch"
+        charts.append(_section(title, f'<p class="legend">{words}</p>{drawn}'))
+    return "".join(charts)
+
+
+def _levels(report: Mapping[str, Any]) -> str:
     levels = report.get("levels") or {}
     widths = {int(width): int(count) for width, count in (levels.get("histogram") or {}).items()}
-    if widths:
-        drawn = histogram("Width of levels", widths, x_label="events in a level")
-        mean = format_number(levels.get("average_width"))
-        words = f"mean {mean}, widest {format_number(levels.get('max_width'))}"
-        charts.append(
-            _section("Levels: events that run together", f'<p class="legend">{words}</p>{drawn}')
-        )
-    return "".join(charts)
+    if not widths or not (report.get("windows") or report.get("epochs")):
+        return ""
+    drawn = histogram("Width of levels", widths, x_label="events in a level")
+    mean = format_number(levels.get("average_width"))
+    words = f"mean {mean}, widest {format_number(levels.get('max_width'))}"
+    return _section("Levels: events that run together", f'<p class="legend">{words}</p>{drawn}')
 
 
 def _own(name: str) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,72 @@ METRICS = ("ap", "auc", "mrr", "hits@10", "mar")
 PARTS = {"overall": "overall", "last_half": "last half"}
 """The parts of the stream that are scored, with the words for them."""
 
+SPLIT_METRICS = ("ap", "auc", "ap_batch_mean")
+"""The same of the protocol "split"."""
+
+SPLIT_PARTS = {
+    f"{part}_{setting}_{strategy}": f"{words}, {setting}, {strategy} negatives"
+    for part, words in (("test", "test"), ("val", "validation"))
+    for setting in ("transductive", "inductive")
+    for strategy in ("random", "historical", "inductive")
+}
+"""The parts of a split, each against negatives of one strategy, with the words for them."""
+
 LOWER_IS_BETTER = frozenset({"mar", "loss"})
 
-_COUNTS = ("start", "stop", "test_start", "events")
+_SCORES = tuple(dict.fromkeys((*METRICS, *SPLIT_METRICS)))
+_COUNTS = ("start", "stop", "test_start", "events", "epoch")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the tables of a report show."""
+
+    parts: Mapping[str, str]  # name to words
+    metrics: Sequence[str]
+    headline: str  # the part that verdicts are about
+    tiles: Sequence[tuple[str, str]]  # (part, metric) of the largest figures
+
+
+def layout_of(report: Mapping[str, Any]) -> Layout:
+    """The layout of a report: that of its protocol."""
+    if (report.get("config") or {}).get("protocol") == "split":
+        first = "test_transductive_random"
+        tiles = [(first, "ap"), ("test_inductive_random", "ap")]
+        return Layout(SPLIT_PARTS, SPLIT_METRICS, first, tiles)
+    return Layout(PARTS, METRICS, "last_half", [("last_half", "ap"), ("last_half", "mrr")])
+
+
+def heading(metric: str) -> str:
+    """A metric's name over its column."""
+    return "AP by batch" if metric == "ap_batch_mean" else metric.upper()
+
+
+def scoring_line(report: Mapping[str, Any]) -> str:
+    """What the figures depend on, in a line; empty if the report does not say."""
+    ranking, split = report.get("ranking") or {}, report.get("split")
+    against = ranking.get("candidates")
+    if against is None:
+        return ""
+    if split is not None:
+        pool = "against one negative pair an event and strategy"
+    else:
+        most = "all" if against == "all" else f"at most {against}"
+        pool = f"against {most} known destinations, each once"
+    words = [pool, f"ties: {ranking.get('tie_rule', 'average rank')}"]
+    if (negatives := ranking.get("negatives")) is not None:
+        words.append(f"negatives in the loss: {negatives}")
+    if (size := ranking.get("batch_size")) is not None:
+        words.append(f"batches of {size}, {ranking.get('consistency', 'exact')}")
+    if (checksum := ranking.get("data_checksum")) is not None:
+        words.append(f"data {checksum[:12]}")
+    return f"scored {'; '.join(words)}"
 
 
 def write_report(folder: str | Path, report: Mapping[str, Any]) -> None:
-    """Writes metrics.parquet (a row a window), report.html and at last report.json into `folder`.
+    """Writes metrics.parquet, report.html and at last report.json into `folder`.
+
+    metrics.parquet has a row a window or, where the report has `epochs`, an epoch.
 
     The folder is made if it is missing.
 
@@ -44,7 +104,9 @@ def write_report(folder: str | Path, report: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plain = to_plain(report)
     sink = pa.BufferOutputStream()
-    pq.write_table(window_table(plain.get("windows") or []), sink, compression="zstd")
+    epochs = plain.get("epochs")
+    table = window_table(plain.get("windows") or []) if epochs is None else epoch_table(epochs)
+    pq.write_table(table, sink, compression="zstd")
     write_whole(folder / "metrics.parquet", sink.getvalue().to_pybytes())
     write_whole(folder / "report.html", render_page(plain).encode())
     write_whole(folder / "report.json", (to_json(plain) + "\n").encode())
@@ -80,8 +142,17 @@ def to_json(value: Any) -> str:
 
 def window_table(windows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The windows as a table, a row each; `baselines` become columns such as `edgebank_mrr`."""
-    rows = [_flatten(window) for window in windows]
-    names = list(dict.fromkeys((*_COUNTS, "loss", *METRICS, *(key for row in rows for key in row))))
+    first = ("start", "stop", "test_start", "events", "loss", *METRICS)
+    return _table([_flatten(window) for window in windows], first)
+
+
+def epoch_table(epochs: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The epochs as a table, a row each."""
+    return _table([_flatten(epoch) for epoch in epochs], ("epoch", "train_loss", "val_ap"))
+
+
+def _table(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> pa.Table:
+    names = list(dict.fromkeys((*first, *(key for row in rows for key in row))))
     columns = {
         name: pa.array(
             [row.get(name) for row in rows], pa.int64() if name in _COUNTS else pa.float64()
@@ -94,7 +165,7 @@ def window_table(windows: Sequence[Mapping[str, Any]]) -> pa.Table:
 def best_scores(metrics: Mapping[str, Any], part: str) -> dict[str, float]:
     """The best value of each score over all scorers; a score that nobody has is absent."""
     best = {}
-    for name in METRICS:
+    for name in _SCORES:
         values = [scores.get(part, {}).get(name) for scores in metrics.values()]
         known = [value for value in values if value is not None]
         if known:
@@ -115,7 +186,7 @@ def verdicts(metrics: Mapping[str, Any], model: str, part: str) -> dict[str, dic
         if baseline == model:
             continue
         found[baseline] = {}
-        for name in METRICS:
+        for name in _SCORES:
             ours, theirs = own.get(name), scores.get(part, {}).get(name)
             if ours is not None and theirs is not None:
                 found[baseline][name] = ours < theirs if name in LOWER_IS_BETTER else ours > theirs
@@ -126,12 +197,13 @@ def verdict_lines(metrics: Mapping[str, Any], model: str, part: str = "last_half
     """`verdicts` in words, a sentence a baseline."""
     lines = []
     for baseline, wins in verdicts(metrics, model, part).items():
-        better = [name.upper() for name, won in wins.items() if won]
-        behind = [name.upper() for name, won in wins.items() if not won]
+        better = [heading(name) for name, won in wins.items() if won]
+        behind = [heading(name) for name, won in wins.items() if not won]
         words = [f"{model} beats {baseline} on {', '.join(better)}"] if better else []
         words += [f"does not on {', '.join(behind)}"] if behind and better else []
         words += [f"{model} does not beat {baseline} on {', '.join(behind)}"] if not better else []
-        lines.append(f"{PARTS.get(part, part)}: {'; '.join(words)}" if wins else "")
+        where = (PARTS | SPLIT_PARTS).get(part, part)
+        lines.append(f"{where}: {'; '.join(words)}" if wins else "")
     return [line for line in lines if line]
 
 
@@ -145,7 +217,7 @@ def format_number(value: Any, name: str = "") -> str:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    if isinstance(value, int) and name not in (*METRICS, "loss"):
+    if isinstance(value, int) and name not in (*_SCORES, "loss"):
         return f"{value:,}"
     if name == "mar" or abs(value) >= 100:
         return f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -24,19 +24,24 @@ if TYPE_CHECKING:
 FREE = frozenset({"checkpoint_seconds", "check", "threads", "executor", "device"})
 """Settings that may differ when a run is resumed: they do not change what is computed."""
 
-_FILES = ("report.json", "report.html", "metrics.parquet", "config.toml", "reading.json")
+_FILES = ("report.json", "report.html", "metrics.parquet", "labels.json", "config.toml", "reading.json")
 _CHECKPOINTS = "checkpoints"
 
 
 def default_folder(source: str, config: TrainConfig) -> Path:
-    """runs/LOG-MODEL-seedN under the current directory.
+    """runs/LOG-MODEL-seedN under the current directory; protocol and consistency if not default.
 
     >>> default_folder("data/my log.csv.gz", TrainConfig(seed=3)).as_posix()
     'runs/my_log-dyrep-seed3'
+    >>> default_folder("uci", TrainConfig(protocol="split", consistency="batch")).as_posix()
+    'runs/uci-dyrep-split-batch-seed0'
     """
     name = Path(source).name.split(".")[0]
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", name) or "log"
-    return Path("runs") / f"{name}-{config.model}-seed{config.seed}"
+    words = [name, config.model]
+    words += [config.protocol] if config.protocol != "prequential" else []
+    words += [config.consistency] if config.consistency != "exact" else []
+    return Path("runs") / "-".join([*words, f"seed{config.seed}"])
 
 
 def is_finished(folder: Path) -> bool:

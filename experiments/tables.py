@@ -10,7 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .report import METRICS, PARTS, best_scores, format_number, verdict_lines
+from .report import (
+    best_scores,
+    format_number,
+    heading,
+    layout_of,
+    scoring_line,
+    verdict_lines,
+)
 
 _TIMES = frozenset({"start", "end"})  # ticks, which read better without separators
 
@@ -18,22 +25,29 @@ _TIMES = frozenset({"start", "end"})  # ticks, which read better without separat
 def print_scores(console: Console, report: Mapping[str, Any], place: str | None) -> None:
     """Prints the scores of the model and each baseline, the best in bold, and who beats whom."""
     metrics, config = report.get("metrics") or {}, report.get("config") or {}
-    model = str(config.get("model", "model"))
+    model, layout = str(config.get("model", "model")), layout_of(report)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
-    for heading in ("part", *(name.upper() for name in METRICS)):
-        table.add_column(heading, justify="left" if heading == "part" else "right")
-    for part, words in PARTS.items():
+    for name in ("part", *layout.metrics):
+        shown = name if name == "part" else heading(name)
+        table.add_column(shown, justify="left" if name == "part" else "right")
+    for part, words in layout.parts.items():
+        if part.startswith("val_"):  # stand in the page
+            continue
         best = best_scores(metrics, part)
-        for scorer, scores in metrics.items():
-            values = scores.get(part, {})
-            cells = [_score(values.get(name), name, best.get(name)) for name in METRICS]
-            table.add_row(Text(scorer), words, *cells)
+        if metrics and not best:
+            table.add_row(Text("-"), words, "not available")
+        else:
+            for scorer, scores in metrics.items():
+                values = scores.get(part, {})
+                cells = [_score(values.get(name), name, best.get(name)) for name in layout.metrics]
+                table.add_row(Text(scorer), words, *cells)
         table.add_section()
     if metrics:
         console.print(table)
-    for line in verdict_lines(metrics, model):
-        console.print(Text(line))
+    for line in (*verdict_lines(metrics, model, layout.headline), scoring_line(report)):
+        if line:
+            console.print(Text(line))
     if place is not None:
         console.print(Text(f"report: {place}"), soft_wrap=True)
 

@@ -7,19 +7,21 @@ there; so whatever was predicted or trained beyond it leaves no trace.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from ..models import MODELS, DynamicGNN
-from ..parallel import EXECUTORS, Executor, Replay
+from ..parallel import Executor
 from ..storage import Mark
 from ..stream import EventLog, Window
 from .config import TrainConfig
 from .evaluate import Evaluation
+from .keeper import below, moments_of, set_moments, under
+from .learn import make_executor, make_model, step
 from .report import to_plain
 
 
@@ -42,24 +44,12 @@ class Trainer:
     """One run: model, store, optimiser and evaluation, moved forward a window at a time."""
 
     def __init__(self, log: EventLog, config: TrainConfig) -> None:
-        if config.model not in MODELS:
-            raise ValueError(f"`model` must be one of {sorted(MODELS)}: got {config.model!r}")
         self.log = log
         self.config = config
-        self.dtype = getattr(torch, config.dtype)
-        self.model: DynamicGNN = MODELS[config.model](
-            config.width, log.kinds, num_negatives=config.negatives, intensity=config.intensity
-        ).to(config.device, self.dtype)
+        self.model = make_model(log, config)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
-        self.replay = Replay(
-            log,
-            self.model,
-            seed=config.seed,
-            dtype=self.dtype,
-            device=config.device,
-            check=config.check,
-        )
-        self.executor: Executor[Any] = EXECUTORS[config.executor](self.replay)
+        self.executor: Executor[Any] = make_executor(log, self.model, config)
+        self.replay = self.executor.replay
         self.evaluation = Evaluation(log, config)
         self.done = Progress()
         self.carry: Mark = self.replay.state.snapshot()  # the state at the next window's start
@@ -71,6 +61,7 @@ class Trainer:
         """
         began = time.perf_counter()
         test = window.test
+        self.model.eval()
         with torch.no_grad():
             for start, stop in segments(position, test.start, self.config.batch_size):
                 segment = self.replay.resolve(start, stop)  # scored before: only to get there
@@ -82,6 +73,7 @@ class Trainer:
                 if scores is None:  # nothing to rank against: one node, or the first event alone
                     scores = outcome.losses.new_zeros(len(segment), 1)
                 self.evaluation.update(segment, scores, outcome.losses)
+                self.evaluation.times.update(segment.start, outcome.expected)
                 outcome.commit()
         self.replay.state.undo(self.carry)
         self.done.stop = max(self.done.stop, test.stop)
@@ -93,6 +85,7 @@ class Trainer:
         """Train on the window from the state at its start; set `carry` where the next begins."""
         began = time.perf_counter()
         state, config = self.replay.state, self.config
+        self.model.train()
         cut = window.stop if next_start is None else next_start
         spans = [
             *segments(window.start, cut, config.batch_size),
@@ -100,6 +93,7 @@ class Trainer:
         ]
         kept: dict[int, Any] = {}  # segments prepared in the first epoch, for those that follow
         carry = self.carry if cut == window.start else None
+        where = f"window [{window.start}, {window.stop})"
         total, levels = 0.0, 0
         for epoch in range(config.epochs):
             if epoch:
@@ -113,7 +107,8 @@ class Trainer:
                     levels += self._count_levels(plan)
                     if not last:
                         kept[start] = plan
-                total += self._step(plan, window) * (stop - start)
+                loss = step(self.executor, plan, self.optimiser, config, where)
+                total += loss * (stop - start)
                 if last and stop == cut and carry is None:
                     carry = state.snapshot()
         assert carry is not None
@@ -138,27 +133,25 @@ class Trainer:
             self.done.widths[width] = self.done.widths.get(width, 0) + count
         return int(counts.sum())
 
-    def _step(self, plan: Any, window: Window) -> float:
-        """One optimiser step; the mean loss of the segment before it."""
-        self.optimiser.zero_grad(set_to_none=True)
-        outcome = self.executor.run(plan)
-        loss = outcome.losses.mean()
-        value = float(loss.detach())
-        if not np.isfinite(value):
-            raise ValueError(
-                f"the loss became {value} in window [{window.start}, {window.stop}): "
-                f"try a smaller `learning_rate` than {self.config.learning_rate}"
-            )
-        loss.backward()  # type: ignore[no-untyped-call]
-        for weight in self.model.parameters():
-            if weight.grad is None:  # Adam skips None but moves on at 0: executors differ in which
-                weight.grad = torch.zeros_like(weight)
-        if self.config.clip:
-            torch.nn.utils.clip_grad_value_(self.model.parameters(), self.config.clip)
-        self.optimiser.step()
-        self.model.constrain()
-        outcome.commit()
-        return value
+    def to_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that a later window sees."""
+        tensors = under("model", self.model.state_dict())
+        tensors |= under("state", self.replay.state.to_arrays())
+        tensors |= under("evaluation", self.evaluation.to_tensors())
+        tensors |= under("optimiser", moments_of(self.optimiser))
+        position = self.replay.graph.position
+        return tensors, {"position": position, "progress": to_plain(asdict(self.done))}
+
+    def from_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Go on from what `to_checkpoint` gave."""
+        self.model.load_state_dict(below("model", tensors))
+        set_moments(self.optimiser, below("optimiser", tensors))
+        self.replay.apply(meta["position"])
+        self.replay.state.from_arrays(below("state", tensors))
+        self.carry = self.replay.state.snapshot()
+        self.done = Progress(**meta["progress"])
+        self.done.widths = {int(width): count for width, count in self.done.widths.items()}
+        self.evaluation.from_tensors(below("evaluation", tensors), self.done.stop)
 
 
 def segments(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:

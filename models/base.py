@@ -58,6 +58,7 @@ class DynamicGNN(nn.Module, ABC):
     num_negatives: int = 1  # corrupted destinations (and sources) of a training event
     corrupts: Literal["dst", "both"] = "dst"  # whether sources are corrupted too
     aggregation: Literal["last", "mean"] = "last"  # of the messages of one stale batch
+    timeless: bool = False  # `embed` reads of times only `around.gap - around.idle_gap`, if any
     default_name: ClassVar[str] = "model"
 
     def makes_link(self, batch: EventBatch, kinds: Sequence[str]) -> Bool | None:
@@ -97,7 +98,9 @@ class DynamicGNN(nn.Module, ABC):
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
         """What `score` and `loss` find as `nodes.embedding`, (n, m, width); the first state read.
 
-        `events` are those that the nodes stand beside.
+        `events` are those that the nodes stand beside.  A model is `timeless` if the result
+        depends on the node alone, and not on that event nor on the time since others: a stale batch
+        then embeds each of its nodes once.
         """
         return nodes.states[self.reads.scored[0]]
 

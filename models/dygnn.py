@@ -1,7 +1,7 @@
 """DyGNN: a time LSTM for each of two roles, whose news is propagated to recent neighbours.
 
-Ma, Guo, Ren, Tang, Yin, "Streaming Graph Neural Networks", SIGIR 2020, sections 3.1 to 3.4.  The
-invariant: an event writes its ends and their neighbours, and is scored from the states before it.
+Ma, Guo, Ren, Tang, Yin, "Streaming Graph Neural Networks", SIGIR 2020.  The invariant: an event
+writes its ends and their neighbours, and is scored from the states before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ ROLES = ("head", "tail")  # of source and destination
 class TimeLSTM(nn.Module):
     """LSTM cells whose short-term memory fades with time, one for each role, computed together.
 
-    Of a cell c, a hidden state h, an input x and a decay g (section 3.1.2 of the paper):
+    Of a cell c, a hidden state h, an input x and a decay g (Baytas et al., "Patient Subtyping via
+    Time-Aware LSTM Networks", KDD 2017):
 
         s = tanh(W_s c + b_s),  c* = c - s + g s
         [i, f, o, n] = W [x; h] + b,  c' = sigmoid(f) c* + sigmoid(i) tanh(n)
@@ -72,7 +73,7 @@ class DyGNN(DynamicGNN):
     event from u to v makes of the states before it:
 
         interact   e_u = tanh(A_1 z_u + B_1 z_v + a_1),  e_v = tanh(A_2 z_u + B_2 z_v + a_2)
-        update     (c^head_u, h^head_u) by `TimeLSTM` with e_u and g(time since u.s last event),
+        update     (c^head_u, h^head_u) by `TimeLSTM` with e_u and g(time since u was an end last),
                    (c^tail_v, h^tail_v) with e_v and that of v
         merge      z_x = tanh(P h^head_x + Q h^tail_x + p) of both ends
         propagate  from u with e_u: first to its heads (nodes with an earlier event to u), then to
@@ -88,9 +89,11 @@ class DyGNN(DynamicGNN):
 
     The score of a pair is U z_u . V z_v; the loss of an event is the mean binary cross-entropy of
     its own pair and of those with a corrupted destination or source.  Self loops apply both roles
-    to one node.  The representation of a new node is drawn from N(0, 1), as in the published code;
-    its cells and hidden states are zero, from which the model learns faster than from the noise
-    with which that code fills them too.
+    to one node, and make it a head and a tail of itself.
+
+    The representation of a new node is drawn from N(0, 1), as in the published code; its cells and
+    hidden states are zero, from which the model learns faster than from the noise with which that
+    code fills them too.
     """
 
     default_name = "dygnn"

@@ -8,7 +8,6 @@ states before it and of (seed, position), so that every executor draws the same.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -131,7 +130,8 @@ class LDG(PointProcess):
         prior = [no_edge] * sparse + [self.relation_prior] * num_relations
         self.num_classes = len(prior)
         self.log_prior: Tensor
-        self.register_buffer("log_prior", torch.tensor([math.log(p) for p in prior]), False)
+        exact = torch.tensor(prior, dtype=torch.float64).log()
+        self.register_buffer("log_prior", exact, persistent=False)
         self.link_tables = tuple(f"relation{r}" for r in range(num_relations))
         self.derived = {"message": width, "receiver": width, "sender": width}
         self.reads = Reads(
@@ -182,7 +182,9 @@ class LDG(PointProcess):
         )  # (n, 2, k, relations, width)
         z = self.next_states(level, message.amax(2).flatten(2))
         log_share = logits.log_softmax(-1)
-        divergence = (log_share.exp() * (log_share - self.log_prior)).sum(-1).mean(1)
+        divergence = (
+            (log_share.exp() * (log_share - self.log_prior.to(logits.dtype))).sum(-1).mean(1)
+        )
         kept = related.detach().unbind(-1)
         return Written(
             {"embedding": z},

@@ -95,6 +95,9 @@ class TGN(DynamicGNN):
         self.num_kinds = len(kinds) if len(kinds) > 1 else 0  # columns of the one-hot
         self.num_features = num_features
         self.time_from = time_from
+        self.timeless = embedding == "identity" or (
+            time_from == "neighbor" and embedding in ("attention", "sum")
+        )
         told = self.num_kinds + num_features + time_width
         self.time = TimeEncoding(time_width, learned=frequencies == "learned")
         self.cell = (nn.GRUCell if memory == "gru" else nn.RNNCell)(2 * width + told, width)

@@ -23,6 +23,7 @@ from ..stream import Int64
 from .executor import Executor, Outcome
 from .pieces import Piece, Rows, lay_out, spread
 from .replay import PENDING
+from .scoring import Places
 from .segment import Segment
 
 
@@ -93,7 +94,7 @@ class BatchExecutor(Executor[Batch]):
         shown = states | dict(model.derive(states))
 
         def read(
-            names: tuple[str, ...], columns: slice, rows: slice, grad: bool
+            names: tuple[str, ...], columns: Places, rows: Places, grad: bool
         ) -> dict[str, Tensor]:
             at = prepared.score_row[rows, columns]
             return {name: F.embedding(at, shown[name]) for name in names}

@@ -57,7 +57,10 @@ class Executor(ABC, Generic[Prepared]):
         self.replay = replay
         self.model: DynamicGNN = replay.model
         self.state: NodeState = replay.state
-        self.scorer = Scorer(replay.model, replay.log, replay.dtype, replay.device)
+        self.scorer = Scorer(
+            *(replay.model, replay.log, replay.dtype, replay.device),
+            once=replay.model.timeless and self.consistency == "batch",
+        )
 
     @abstractmethod
     def prepare(self, segment: Segment) -> Prepared:

@@ -15,7 +15,7 @@ from .executor import Executor, Outcome
 from .pieces import Piece, Rows, lay_out, spread
 from .replay import Replay
 from .schedule import Schedule, schedule
-from .scoring import Scored
+from .scoring import Places, Scored
 from .segment import Segment
 from .tape import Tape
 
@@ -112,7 +112,7 @@ class LevelExecutor(Executor[Plan]):
             late = model.derive(dict(zip(names, values, strict=True)))
 
         def read(
-            names: tuple[str, ...], columns: slice, rows: slice, grad: bool
+            names: tuple[str, ...], columns: Places, rows: Places, grad: bool
         ) -> dict[str, Tensor]:
             at = prepared.score_row[rows, columns]
             if not (grad and torch.is_grad_enabled()):

@@ -9,27 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate, pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..models import Around, DynamicGNN, Events, Nodes
-from ..stream import EventLog
+from ..stream import EventLog, Int64
 from .segment import Beside, Recent, Segment
 
 SCORE_BUDGET = 1 << 19  # state rows gathered at a time for ranking
+
+
+Places: TypeAlias = slice | Int64
+"""Rows or columns: a span, or arrays of both of the same shape."""
 
 
 class ReadScored(Protocol):
     """The states of some columns of `Segment.scored`, with gradient or without."""
 
     def __call__(
-        self, names: tuple[str, ...], columns: slice, rows: slice, grad: bool
+        self, names: tuple[str, ...], columns: Places, rows: Places, grad: bool
     ) -> dict[str, Tensor]:
-        """Each (rows, columns, width)."""
+        """Each (rows, columns, width); of arrays, that of their common shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +61,16 @@ class Scorer:
     """Scores segments of one log with one model."""
 
     def __init__(
-        self, model: DynamicGNN, log: EventLog, dtype: torch.dtype, device: torch.device
+        self,
+        model: DynamicGNN,
+        log: EventLog,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        once: bool,
     ) -> None:
         self.model, self.log, self.dtype, self.device = model, log, dtype, device
+        self.once = once  # every node of a segment has one state: embed it once if that is all
 
     def score(
         self, segment: Segment, read: ReadScored, rows: slice, *, embed: bool = False
@@ -118,9 +130,42 @@ class Scorer:
         self, columns: tuple[Columns, ...], read: ReadScored, rows: slice, events: Events
     ) -> list[Nodes]:
         """The views that a loss is made of, which are embedded together."""
-        nodes = self._view(columns, read, rows, events, True)
+        nodes = (self._distinct if self.once else self._view)(columns, read, rows, events, True)
         spans = [slice(c.own.start, c.own.stop) for c in columns]
         return [_each(lambda values, span=span: values[:, span], nodes) for span in spans]
+
+    def _distinct(
+        self,
+        columns: tuple[Columns, ...],
+        read: ReadScored,
+        rows: slice,
+        events: Events,
+        grad: bool,
+    ) -> Nodes:
+        """`_view` of one run of columns, each distinct node of which is embedded once."""
+        model, start = self.model, columns[0].own.start
+        beside = _joined([column.beside for column in columns])
+        shape = beside.node[rows].shape
+        _, first, back = np.unique(beside.node[rows], return_index=True, return_inverse=True)
+        row, column = (place[:, None] for place in np.unravel_index(first, shape))
+        around = None
+        if beside.recent is not None:
+            k = beside.recent.node.shape[2]
+            near = columns[0].around.start + k * column + np.arange(k)
+            states = read(model.reads.around, near, np.repeat(row, k, axis=1), grad)
+            around = self._around(beside.recent, states, (row, column))
+        gap, idle, valid = (
+            self._tensor(a[row, column]) for a in (beside.gap, beside.idle, beside.valid)
+        )
+        own = read(model.reads.scored, start + column, row, grad)
+        at = torch.from_numpy(row[:, 0])
+        each = Events(*(None if c is None else c[at] for c in _columns(events)))  # type: ignore[arg-type]
+        embedded = model.embed(each, Nodes(own, gap, idle, valid, around))[:, 0]
+        everywhere = slice(start, start + shape[1])
+        states = read(model.reads.scored, everywhere, rows, grad)
+        gap, idle, valid = (self._tensor(a[rows]) for a in (beside.gap, beside.idle, beside.valid))
+        place = self._tensor(back.reshape(shape).astype(np.int64))
+        return Nodes(states, gap, idle, valid, None, F.embedding(place, embedded))
 
     def _view(
         self,
@@ -149,7 +194,9 @@ class Scorer:
         nodes = parts[0] if len(parts) == 1 else _side_by_side(parts)
         return replace(nodes, embedded=model.embed(events, nodes))
 
-    def _around(self, recent: Recent, states: dict[str, Tensor], rows: slice) -> Around:
+    def _around(
+        self, recent: Recent, states: dict[str, Tensor], rows: slice | tuple[Int64, Int64]
+    ) -> Around:
         log, event = self.log.events, recent.event[rows]
         shape = event.shape
         mask, gap, idle_gap, is_src = (
@@ -206,8 +253,11 @@ def _joined(parts: list[Beside]) -> Beside:
 
 def take(events: Events, rows: slice) -> Events:
     """The events of a slice."""
-    columns = (events.kind, events.gap, events.weight, events.features)
-    return Events(*(None if c is None else c[rows] for c in columns))  # type: ignore[arg-type]
+    return Events(*(None if c is None else c[rows] for c in _columns(events)))  # type: ignore[arg-type]
+
+
+def _columns(events: Events) -> tuple[Tensor | None, ...]:
+    return events.kind, events.gap, events.weight, events.features
 
 
 def _side_by_side(parts: list[Nodes]) -> Nodes:

@@ -20,7 +20,7 @@ from torch.func import functional_call
 from ..models import DynamicGNN, Level, Links, Members, Near
 from ..stream import Int64
 from .executor import Executor, Outcome
-from .scoring import Scored, take
+from .scoring import Places, Scored, take
 from .segment import Segment
 
 
@@ -79,7 +79,7 @@ class SequentialExecutor(Executor[Segment]):
 
     def _score(self, segment: Segment, i: int, latest: _Latest, embed: bool) -> Scored:
         def read(
-            names: tuple[str, ...], columns: slice, rows: slice, grad: bool
+            names: tuple[str, ...], columns: Places, rows: Places, grad: bool
         ) -> dict[str, Tensor]:
             nodes = latest.scored[i, columns].tolist()
             return {name: latest.stack(name, nodes)[None] for name in names}

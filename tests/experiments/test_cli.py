@@ -26,6 +26,7 @@ from neutronstream.experiments import profile_log
 from neutronstream.experiments.cli import app
 from neutronstream.experiments.config import TrainConfig, load_config
 from neutronstream.experiments.flags import split_settings
+from neutronstream.models import MODELS
 
 Call = Callable[..., Result]
 
@@ -81,7 +82,8 @@ def test_the_version_is_printed(call: Call) -> None:
 def test_every_setting_has_a_flag(call: Call) -> None:
     text = call("train", "--help").stdout
     for name in TrainConfig.model_fields:
-        assert "--" + name.replace("_", "-") in text, name
+        flag = "set" if name == "options" else name.replace("_", "-")
+        assert f"--{flag} " in text, name
 
 
 def test_flags_are_split_into_settings_and_ways_to_read() -> None:
@@ -89,6 +91,11 @@ def test_flags_are_split_into_settings_and_ways_to_read() -> None:
         {"seed": 0},
         {"src": "a"},
     )
+    assert split_settings({"options": ["k=5", "sparse=true"]}) == (
+        {"options": {"k": 5, "sparse": True}},
+        {},
+    )
+    assert split_settings({"options": []}) == ({}, {})
 
 
 # -- inspect ---------------------------------------------------------------------------------------
@@ -179,6 +186,19 @@ HOSTILE = [
     ("nonesuch", "train log.csv --model nonesuch"),
     ("`device` must be one that is here (cpu", "train log.csv --device cuda:99"),
     ("no event", "train none.csv --quiet"),
+    ("--set must be NAME=VALUE", "train log.csv --set k"),
+    (
+        "model 'dyrep' has no option 'intensty': did you mean 'inten",
+        "train log.csv --set intensty=3",
+    ),
+    (
+        "`intensity` must be 'linear' or 'bilinear': got 'cubic'",
+        "train log.csv --set intensity=cubic",
+    ),
+    ("has no windows", "train log.csv --protocol split --size 5"),
+    ("leaves no event to validate on", "train one.csv --protocol split --quiet"),
+    ("leaves no event to test on", "train log.csv --protocol split --test-ratio 0.001 --quiet"),
+    ("exact by its nature", "train log.csv --consistency batch --executor sequential"),
 ]
 
 
@@ -187,6 +207,7 @@ def test_bad_input_is_one_line_and_exit_code_2(call: Call, words: str, arguments
     Path("folder").mkdir()
     Path("text.csv").write_text("src,dst,time\n1,2,x\n")
     Path("none.csv").write_text("src,dst,time\n")
+    Path("one.csv").write_text("src,dst,time\n1,2,3\n2,3,3\n")
     Path("junk.csv").write_bytes(bytes(range(256)) * 8)
     Path("empty.csv").write_bytes(b"")
     Path("torn.csv.gz").write_bytes(gzip.compress(LOG.encode())[:100])
@@ -310,10 +331,65 @@ def test_a_report_cut_off_is_named(call: Call) -> None:
     assert words.startswith("out/report.json is damaged") and "remove it" in words
 
 
+SPLIT = ("--protocol", "split", "--width", 4, "--epochs", 2, "--batch-size", 30)
+
+
+def test_train_on_a_split_writes_its_folder_and_prints_the_report(call: Call) -> None:
+    options = ("--patience", 1, "--set", "intensity=linear", "--set", "association=x")
+    report = _only_object(call("train", "log.csv", *SPLIT, *options, "--json"))
+    folder = Path("runs/log-dyrep-split-seed0")
+    assert report["folder"] == folder.as_posix()
+    assert report["config"]["options"] == {"intensity": "linear", "association": "x"}
+    assert report["counts"]["applied"] == 120
+    assert 1 <= len(report["epochs"]) <= 2
+    assert pq.read_table(folder / "metrics.parquet").num_rows == len(report["epochs"])
+    again = _only_object(call("train", "log.csv", "--output", folder, "--resume", "--json"))
+    assert again == report
+
+
+def test_train_on_a_split_shows_the_test_and_what_it_depends_on(call: Call) -> None:
+    result = call("train", "log.csv", *SPLIT, "--consistency", "batch")
+    assert result.exit_code == 0, result.stderr
+    for words in (
+        "test, transductive, random negatives",
+        "test, inductive, historical negatives",
+        "edgebank_window",
+        "AP by batch",
+        "against one negative pair an event and strategy",
+        "batches of 30, batch",
+        "report: runs/log-dyrep-split-batch-seed0/report.html",
+    ):
+        assert words in result.stdout, words
+    assert "validation," not in result.stdout
+    assert "training: 100%" in result.stderr and "epoch 2" in result.stderr
+
+
+def test_an_interrupted_split_goes_on_where_it_stopped(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("train", "log.csv", *SPLIT, "--epochs", 3, "--checkpoint-seconds", 0, "--json")
+    whole = _only_object(call(*arguments, "--output", "whole"))
+    _interrupt(monkeypatch)
+    assert call(*arguments, "--output", "out").exit_code == 130
+    resumed = _only_object(call("train", "log.csv", "--output", "out", "--resume", "--json"))
+    for key in ("metrics", "split", "config", "notes"):
+        assert resumed[key] == whole[key]
+
+
+def test_every_model_runs_by_its_name(call: Call) -> None:
+    for model in sorted(MODELS):
+        for consistency in ("exact", "batch"):
+            given = ("--model", model, "--consistency", consistency, "--limit", 60)
+            report = _only_object(call("train", "log.csv", *SMALL, *given, "--json"))
+            assert report["metrics"][model]["overall"]["events"] > 50
+            assert report["ranking"]["consistency"] == consistency
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         ("--model", "nonesuch"),
+        ("--set", "nonesuch=1"),
         ("--size", "1ms", "--stride", "1ms"),
         ("--device", "cuda:99"),
         ("--src", "nowhere"),
@@ -474,7 +550,7 @@ LARGE = 10**20
     [
         *((name, LARGE) for name in ("width", "size", "down", "up", "batch-size", "epochs")),
         *((name, LARGE) for name in ("negatives", "candidates", "edgebank-window", "threads")),
-        *((name, LARGE) for name in ("seed", "limit")),
+        *((name, LARGE) for name in ("seed", "limit", "split-seed", "patience")),
         *((name, "1e305") for name in ("learning-rate", "clip", "checkpoint-seconds")),
     ],
 )

@@ -10,14 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from neutronstream.experiments.config import TrainConfig, load_config, to_toml
+from neutronstream.experiments.config import TrainConfig, load_config, parse_options, to_toml
 
 
 def test_the_defaults_are_these() -> None:
     assert TrainConfig().model_dump() == {
         "model": "dyrep",
         "width": 64,
-        "intensity": "bilinear",
+        "options": {},
+        "protocol": "prequential",
+        "val_ratio": 0.15,
+        "test_ratio": 0.15,
+        "split_seed": 2020,
+        "patience": 5,
         "window": "fixed",
         "size": None,
         "stride": None,
@@ -28,9 +33,10 @@ def test_the_defaults_are_these() -> None:
         "epochs": 1,
         "learning_rate": 3e-3,
         "clip": 100.0,
-        "negatives": 5,
+        "negatives": None,
         "candidates": 50,
         "edgebank_window": None,
+        "consistency": "exact",
         "executor": "levels",
         "dtype": "float32",
         "device": "cpu",
@@ -82,6 +88,23 @@ def test_a_window_length_is_a_count_or_a_duration(value: Any, kept: Any) -> None
         ({"size": 2.5}, "`size` must be a count of events or a duration such as 7d"),
         ({"size": "7 parsecs"}, "`size` must be a count of events or a duration such as 7d"),
         ({"size": True}, "`size` must be a count of events or a duration such as 7d"),
+        ({"options": 3}, "`options` must be a table of options by name, such as {"),
+        ({"options": {"K": 1}}, "`options` must have names such as k, which 'K' is not"),
+        ({"options": {"k": [1]}}, "`options` must give `k` a finite number, true, false or a text"),
+        ({"options": {"k": float("nan")}}, "`options` must give `k` a finite number"),
+        ({"options": {"k": None}}, "`options` must give `k` a finite number"),
+        ({"protocol": "holdout"}, "`protocol` must be 'prequential' or 'split': got 'holdout'"),
+        ({"protocol": "split", "size": 5}, "the `protocol` split has no windows: leave `window`"),
+        ({"protocol": "split", "window": "growing"}, "the `protocol` split has no windows"),
+        (
+            {"protocol": "split", "val_ratio": 0.5, "test_ratio": 0.5},
+            "`val_ratio` and `test_ratio` must leave a part to train on: got 0.5 and 0.5",
+        ),
+        ({"test_ratio": 1.0}, "`test_ratio` must be less than 1: got 1.0"),
+        (
+            {"consistency": "batch", "executor": "sequential"},
+            "`executor` sequential is exact by its nature: with `consistency` batch leave it out",
+        ),
         ({"size": 5, "stride": 6}, "`stride` must not exceed `size`, .*: got 6 > 5"),
         ({"size": 5, "stride": "1d"}, "must both be counts or both be durations: got 5 and 1d"),
         ({"stride": 5}, "`stride` needs a `size` beside it: got stride 5 alone"),
@@ -151,6 +174,65 @@ def test_a_field_that_may_be_none_is_none_by_default() -> None:
             assert field.default is None, name
 
 
+def test_a_split_has_more_epochs_unless_told_otherwise(tmp_path: Path) -> None:
+    assert (TrainConfig().epochs, TrainConfig(protocol="split").epochs) == (1, 20)
+    assert load_config(None, {"protocol": "split", "epochs": 3}).epochs == 3
+    path = tmp_path / "run.toml"
+    path.write_text(to_toml(TrainConfig(protocol="split", epochs=1)))
+    assert load_config(path).epochs == 1
+
+
+def test_options_are_a_table_of_the_file_and_flags_win_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('seed = 3\n[options]\nk = 5\nembedding = "sum"\n')
+    assert load_config(path).options == {"k": 5, "embedding": "sum"}
+    assert load_config(path, {"options": {"k": 7}}).options == {"k": 7, "embedding": "sum"}
+    path.write_text("options = { k = 5 }\n")
+    assert load_config(path, {"options": {"heads": 2}}).options == {"k": 5, "heads": 2}
+    path.write_text("options = 5\n")
+    with pytest.raises(ValueError, match=r"run.toml: `options` must be a table of options"):
+        load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("10", 10),
+        ("-3", -3),
+        ("0.5", 0.5),
+        ("1e-3", 0.001),
+        ("true", True),
+        ("false", False),
+        ("attention", "attention"),
+        ("two words", "two words"),
+        ("'10'", "10"),
+        ('"a # b"', "a # b"),
+        ("5#x", "5#x"),
+        ("a=b", "a=b"),
+        ("", ""),
+        ("1\nk = 2", "1\nk = 2"),
+    ],
+)
+def test_a_value_is_read_as_in_toml_and_a_bare_word_is_a_text(text: str, value: Any) -> None:
+    (found,) = parse_options([f"k={text}"]).values()
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("k", "--set must be NAME=VALUE, such as k=10: got 'k'"),
+        ("=3", "--set must be NAME=VALUE"),
+        ("k=[1, 2]", r"--set must give a number, true, false or a text to `k`: got \[1, 2\]"),
+        ("k={a = 1}", "--set must give a number"),
+        ("k=2020-01-01", "--set must give a number"),
+    ],
+)
+def test_what_is_no_option_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_options([text])
+
+
 lengths = st.one_of(
     st.none(), st.tuples(st.integers(5, 9), st.integers(1, 5)), st.just(("2d", "1h30m"))
 )
@@ -162,6 +244,14 @@ lengths = st.one_of(
     learning_rate=st.floats(0, 10),
     limit=st.none() | st.integers(1, 10**12),
     check=st.booleans(),
+    options=st.dictionaries(
+        st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True),
+        st.booleans()
+        | st.integers(-(2**63), 2**63 - 1)
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(st.characters(codec="utf-8"), max_size=9),
+        max_size=3,
+    ),
     device=st.sampled_from(["cpu", "cuda:1"]),
 )
 def test_what_is_written_is_read_back_equal(
@@ -170,7 +260,7 @@ def test_what_is_written_is_read_back_equal(
     size, stride = lengths or (None, None)
     config = TrainConfig(size=size, stride=stride, **settings)
     path = tmp_path_factory.mktemp("config") / "config.toml"
-    path.write_text(to_toml(config))
+    path.write_bytes(to_toml(config).encode())
     assert load_config(path) == config
 
 

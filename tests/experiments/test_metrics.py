@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score
 
-from neutronstream.experiments.metrics import BinaryMetric, LinkMetrics, RankingMetric
+from neutronstream.experiments.metrics import (
+    BinaryMetric,
+    LinkMetrics,
+    RankingMetric,
+    average_precision,
+)
 
 Metric = RankingMetric | BinaryMetric | LinkMetrics
 KINDS: list[Callable[[], Any]] = [RankingMetric, BinaryMetric, LinkMetrics]
@@ -185,6 +191,17 @@ def test_cuts_merges_and_a_checkpoint_change_no_bit(kind: Callable[[], Any]) -> 
     total.update(*columns)
     assert resumed.value() == total.value()
     assert resumed.events == 2 * whole.events
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 10**6))
+def test_the_quick_ap_is_that_of_scikit_learn(n: int, m: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 9, n + m) / 3  # with ties
+    scores[rng.random(n + m) < 0.1] = np.inf
+    finite = np.where(np.isinf(scores), 99, scores)
+    expected = average_precision_score(np.arange(n + m) < n, finite)
+    assert average_precision(scores[:n], scores[n:]) == pytest.approx(expected)
 
 
 def test_merging_leaves_the_other_as_it_was() -> None:

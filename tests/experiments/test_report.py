@@ -19,8 +19,13 @@ from neutronstream.experiments.charts import histogram, line_chart, thin, ticks
 from neutronstream.experiments.config import TrainConfig
 from neutronstream.experiments.page import render_page
 from neutronstream.experiments.report import (
+    SPLIT_PARTS,
     best_scores,
+    epoch_table,
     format_number,
+    heading,
+    layout_of,
+    scoring_line,
     to_json,
     to_plain,
     verdict_lines,
@@ -155,6 +160,90 @@ def test_numbers_read_well() -> None:
     shown = [format_number(value) for value in (0, 1234567, 0.123456, 12.3456, 12345.6, None)]
     assert shown == ["0", "1,234,567", "0.1235", "12.35", "12,346", "-"]
     assert format_number(math.nan) == "-"
+
+
+def _split_report() -> dict[str, Any]:
+    """A report of the protocol "split" whose inductive parts hold nothing."""
+    figures = {"ap": 0.9, "auc": 0.8, "ap_batch_mean": 0.85, "events": 70}
+    nothing = {"ap": None, "auc": None, "ap_batch_mean": None, "events": 0}
+    lower = figures | {"ap": 0.7, "auc": 0.85}
+    parts = {name: nothing if "_inductive_" in name else figures for name in SPLIT_PARTS}
+    others = {name: nothing if "_inductive_" in name else lower for name in SPLIT_PARTS}
+    epochs = [
+        {"epoch": 1, "train_loss": 1.5, "val_ap": 0.6, "is_best": True, "seconds": 2.0},
+        {"epoch": 2, "train_loss": 1.25, "val_ap": 0.7, "is_best": True, "seconds": 2.0},
+        {"epoch": 3, "train_loss": 1.0, "val_ap": 0.65, "is_best": False, "seconds": 2.0},
+    ]
+    ranking = {
+        "candidates": "one pair an event and strategy",
+        "tie_rule": "ties",
+        "negatives": 1,
+        "batch_size": 200,
+        "consistency": "batch",
+        "data_checksum": "0123456789abcdef",
+    }
+    return {
+        "log": "uci",
+        "windows": [],
+        "epochs": epochs,
+        "metrics": {"tgn": parts, "edgebank": others},
+        "split": {"best_epoch": 2, "new_nodes": 3},
+        "counts": {"read": 70, "applied": 70, "late": 0, "quarantined": 0},
+        "throughput": {"train_events_per_second": 1234.5, "seconds": 3.2},
+        "levels": {"average_width": 1.5, "max_width": 3, "histogram": {1: 30, 2: 11}},
+        "ranking": ranking,
+        "config": TrainConfig(protocol="split", model="tgn").model_dump(),
+        "versions": {},
+        "notes": [],
+    }
+
+
+def test_a_split_has_a_page_with_its_parts_and_epochs() -> None:
+    page = render_page(to_plain(_split_report()))
+    outline = _Outline()
+    outline.feed(page)
+    assert outline.stack == [] and outline.addresses == []
+    assert outline.labels == [
+        "Training loss: tgn from 1.5 to 1",
+        "Validation AP: tgn from 0.6 to 0.65",
+        "Width of levels: 2 bars, the highest at 1 with 30",
+    ]
+    for words in (
+        "70 events, 3 epochs, tested once with the weights of epoch 2, the best on validation",
+        "test, transductive, historical negatives",
+        "validation, transductive, inductive negatives",
+        "best after epoch 2",
+        "tgn beats edgebank on AP; does not on AUC, AP by batch",
+    ):
+        assert words in page, words
+    assert page.count("not available") == 6  # an inductive part each
+
+
+def test_the_epochs_are_the_rows_of_the_table(tmp_path: Path) -> None:
+    write_report(tmp_path, _split_report())
+    table = pq.read_table(tmp_path / "metrics.parquet")
+    assert table.column_names[:3] == ["epoch", "train_loss", "val_ap"]
+    assert table["epoch"].to_pylist() == [1, 2, 3]
+    assert table["val_ap"].to_pylist() == [0.6, 0.7, 0.65]
+    assert epoch_table([]).num_rows == 0
+
+
+def test_what_the_figures_depend_on_stands_beside_them() -> None:
+    split = "scored against one negative pair an event and strategy; ties: ties; negatives in "
+    assert scoring_line(_split_report()) == (
+        f"{split}the loss: 1; batches of 200, batch; data 0123456789ab"
+    )
+    ranked = scoring_line({"ranking": {"candidates": "all"}})
+    assert ranked == "scored against all known destinations, each once; ties: average rank"
+    assert scoring_line({}) == ""
+
+
+def test_the_layout_is_that_of_the_protocol() -> None:
+    assert layout_of({}).headline == "last_half"
+    layout = layout_of(_split_report())
+    assert layout.headline == "test_transductive_random"
+    assert [heading(name) for name in layout.metrics] == ["AP", "AUC", "AP by batch"]
+    assert len(layout.parts) == 12 and set(part for part, _ in layout.tiles) <= set(layout.parts)
 
 
 class _Outline(HTMLParser):

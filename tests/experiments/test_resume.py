@@ -92,6 +92,7 @@ Kills = list[tuple[str, float]]
 EVERY = settings(checkpoint_seconds=0.0, epochs=2, seed=1, **WINDOWS["fixed"])
 ADAPTIVE = settings(checkpoint_seconds=0.0, epochs=2, seed=2, **(WINDOWS["adaptive"]))
 SEQUENTIAL = settings(checkpoint_seconds=0.0, seed=3, executor="sequential", **WINDOWS["fixed"])
+SPLIT = settings(checkpoint_seconds=0.0, epochs=3, protocol="split", model="jodie", seed=4)
 NEVER = settings(checkpoint_seconds=1e9, epochs=2, seed=1, **WINDOWS["fixed"])
 
 TWICE: Kills = [("window", 2), ("window", 1)]
@@ -109,6 +110,7 @@ PLANS = [
     *plan(EVERY, [("file", 26)], [("file", 28)], [("file", 29)], [("file", 30)]),  # the third's
     *plan(ADAPTIVE, [], TWICE, [("file", 8), ("file", 26)], CLOCK),
     *plan(SEQUENTIAL, [], TWICE),
+    *plan(SPLIT, [], [("window", 3), ("window", 20)], [("file", 8), ("file", 26)], CLOCK, REPORT),
     *plan(NEVER, [("window", 2)]),
 ]
 
@@ -159,7 +161,9 @@ def assert_same_run(left: Path, right: Path) -> None:
     assert {path.name for path in left.iterdir()} == {path.name for path in right.iterdir()}
 
 
-@pytest.mark.parametrize("config", [EVERY, ADAPTIVE, SEQUENTIAL], ids=["fixed", "adaptive", "seq"])
+@pytest.mark.parametrize(
+    "config", [EVERY, ADAPTIVE, SEQUENTIAL, SPLIT], ids=["fixed", "adaptive", "seq", "split"]
+)
 def test_killed_and_resumed_equals_never_killed(runs: list[Run], config: TrainConfig) -> None:
     whole, *killed = [run for run in runs if run.config == config]
     assert whole.ends == [0]
@@ -173,7 +177,8 @@ def test_killed_and_resumed_equals_never_killed(runs: list[Run], config: TrainCo
 
 def test_killed_while_the_report_is_written_it_is_written_again(runs: list[Run]) -> None:
     """report.json is the last of the files: with it the others are there, and the run is done."""
-    (run,) = [run for run in runs if run.kills is REPORT]
+    run, other = [run for run in runs if run.kills is REPORT]
+    assert (run.config, other.config) == (EVERY, SPLIT) and other.ends == run.ends
     assert run.ends == [-signal.SIGKILL] * 6 + [0]
     assert {path.name for path in run.folder.iterdir()} == {
         *("report.json", "report.html", "metrics.parquet", "config.toml", "checkpoints", ".lock")

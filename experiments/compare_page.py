@@ -1,0 +1,207 @@
+"""A comparison as one self-contained HTML page: no script, no font, no address outside it.
+
+It is a function of the comparison alone, in plain types as `make_comparison` gives it, and has the
+house style of `page.py`; every text is escaped there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .charts import line_chart, stroke
+from .compare_layout import Grid, grids_of, means_of, scoring_words, short, trained
+from .page import _STYLE, _listed, _pairs, _section, _text, _tile
+from .report import PARTS, SPLIT_PARTS, best_scores, format_number, heading
+
+_LINES = 6  # in a chart; more could not be told apart
+
+_OWN_STYLE = """
+small { color: var(--soft); font-size: 12px; display: block; white-space: nowrap; }
+td { vertical-align: top; } td:first-child { white-space: nowrap; } td b small { font-weight: 400; }
+.all { color: var(--good); } .none { color: var(--soft); }
+.tile span { overflow-wrap: anywhere; } .charts section:only-child { max-width: 560px; }
+"""
+
+
+def render_comparison(comparison: Mapping[str, Any]) -> str:
+    """The comparison as an HTML page."""
+    title = f"{', '.join(row['name'] for row in trained(comparison))} on {comparison['log']}"
+    grids = grids_of(comparison["protocol"])
+    words = f"{scoring_words(comparison)}; best mean in bold"
+    lower = "; MAR: lower is better" if comparison["protocol"] != "split" else ""
+    body = [
+        f"<h1>{_text(title)}</h1>",
+        f'<p class="soft">{_text(_subtitle(comparison))}</p>',
+        _tiles(comparison, grids[0]),
+        *(_section(grid.title, _grid(comparison, grid, words + lower)) for grid in grids),
+        _section("Seeds won against the baselines", _wins(comparison, grids[0])),
+        _section("Time to the next event, errors in mean gaps of a node", _times(comparison)),
+        f'<div class="charts">{_charts(comparison)}</div>',
+        _section("Training", _training(comparison)),
+        '<div class="columns">',
+        _section("Scoring", _pairs(comparison["scoring"])),
+        _section("Shared settings", _pairs(comparison["config"])),
+        _section("Versions", _pairs(comparison["versions"])),
+        "</div>",
+        _section("Notes", _listed(comparison["notes"])),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(title)}</title><style>{_STYLE}{_OWN_STYLE}</style></head>\n<body><main>"
+        + "\n".join(part for part in body if part)
+        + "</main></body></html>\n"
+    )
+
+
+def _subtitle(comparison: Mapping[str, Any]) -> str:
+    count, seeds = len(trained(comparison)), len(comparison["seeds"])
+    how = "every event is predicted before it is learned"
+    if comparison["protocol"] == "split":
+        how = "trained, validated and tested on parts of the log in its order"
+    models = f"{count} model{'s' if count > 1 else ''}"
+    each = f"with {seeds} seeds each, mean ± standard deviation over them"
+    words = f"{models} {each if seeds > 1 else 'with one seed'}"
+    return f"{format_number(comparison['counts']['applied'])} events, {how}; {words}"
+
+
+def _tiles(comparison: Mapping[str, Any], grid: Grid) -> str:
+    """The best of each of the first columns, over all rows."""
+    means, tiles = means_of(comparison), []
+    shown = [column for column in grid.columns if column[2] in ("ap", "mrr")]
+    for _, part, metric in (shown[:1] + shown[1:4:2])[:3]:
+        if (best := best_scores(means, part).get(metric)) is not None:
+            names = [name for name in means if means[name][part][metric] == best]
+            words = f"Best {heading(metric)}, {(PARTS | SPLIT_PARTS)[part]}"
+            tiles.append(_tile(words, format_number(best, metric), names[0]))
+    seconds = [row["seconds"]["values"] for row in trained(comparison)]
+    total, count = sum(map(sum, seconds)), sum(map(len, seconds))
+    tiles.append(_tile("Runs", str(count), f"{format_number(total)} s in all"))
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _grid(comparison: Mapping[str, Any], grid: Grid, words: str) -> str:
+    """The table, the best means in bold; under a name stands what differs from row to row."""
+    means, rows = means_of(comparison), []
+    for row in comparison["rows"]:
+        scores = comparison["metrics"][row["name"]]
+        cells = "".join(
+            _cell(scores[part][metric], metric, best_scores(means, part).get(metric))
+            for _, part, metric in grid.columns
+        )
+        name = _text(row["name"])
+        if row["trained"]:
+            name = f"<strong>{name}</strong><small>{_text(_run_words(row))}</small>"
+        rows.append(f"<tr><td>{name}</td>{cells}</tr>")
+    return (
+        f"<table><thead>{_head(grid)}</thead><tbody>{''.join(rows)}</tbody></table>"
+        f'<p class="soft">{_text(words[:1].upper() + words[1:])}.</p>'
+    )
+
+
+def _head(grid: Grid) -> str:
+    names = "".join(f"<th>{_text(label)}</th>" for label, _, _ in grid.columns)
+    spans = "".join(f'<th colspan="{n}">{_text(label)}</th>' for label, n in grid.groups)
+    above = f"<tr><th></th>{spans}</tr>" if spans else ""
+    return f"{above}<tr><th></th>{names}</tr>"
+
+
+def _run_words(row: Mapping[str, Any]) -> str:
+    """What the figures of a row depend on beside what all rows share."""
+    words = [f"batches of {row['batch_size']}, {row['consistency']}"]
+    words.append(f"{row['negatives']} negative{'s' if row['negatives'] > 1 else ''}")
+    windows = row.get("windows")
+    words.append(f"{short(row['epochs'])} epochs" if windows is None else f"{windows} windows")
+    return ", ".join(words)
+
+
+def _cell(found: Mapping[str, Any], metric: str, best: float | None = None) -> str:
+    text, mean = format_number(found["mean"], metric), found["mean"]
+    if found["std"]:
+        text += f"<small>± {format_number(found['std'], metric)}</small>"
+    return f"<td><b>{text}</b></td>" if mean is not None and mean == best else f"<td>{text}</td>"
+
+
+def _wins(comparison: Mapping[str, Any], grid: Grid) -> str:
+    """A row a model and baseline: in how many seeds it is strictly better, column by column."""
+    seeds = len(comparison["seeds"])
+    rows = []
+    for name, rivals in comparison["wins"].items():
+        for rival, wins in rivals.items():
+            cells = []
+            for _, part, metric in grid.columns:
+                won = wins[part][metric]
+                look = "all" if won == seeds else "" if won else "none"
+                cells.append(f'<td class="{look}">{won} of {seeds}</td>')
+            label = f"<td><strong>{_text(name)}</strong> against {_text(rival)}</td>"
+            rows.append(f"<tr>{label}{''.join(cells)}</tr>")
+    words = f"{grid.title}: seeds in which the model is strictly better."
+    return (
+        f"<table><thead>{_head(grid)}</thead><tbody>{''.join(rows)}</tbody></table>"
+        f'<p class="soft">{_text(words)}</p>'
+    )
+
+
+def _times(comparison: Mapping[str, Any]) -> str:
+    times = comparison["times"]
+    if not times:
+        return ""
+    rows = []
+    for part, words in PARTS.items():
+        best = {
+            key: min(
+                (p[part][key]["mean"] for p in times.values() if p[part][key]["mean"]), default=None
+            )
+            for key in ("mae", "median_ae")
+        }
+        for name, parts in times.items():
+            cells = "".join(_cell(parts[part][key], key, best[key]) for key in best)
+            rows.append(f"<tr><td>{_text(name)}</td><td>{words}</td>{cells}</tr>")
+    head = "<th></th><th>Part</th><th>Mean absolute</th><th>Median absolute</th>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _training(comparison: Mapping[str, Any]) -> str:
+    keys = ("batch_size", "negatives", "consistency", "windows", "epochs")
+    rows = []
+    for row in trained(comparison):
+        cells = "".join(f"<td>{_text(short(row.get(key)))}</td>" for key in keys)
+        cells += _cell(row["train_events_per_second"], "") + _cell(row["seconds"], "")
+        rows.append(f"<tr><td>{_text(row['name'])}</td>{cells}</tr>")
+    names = ("", "Batch", "Negatives", "Consistency", "Windows", "Epochs", "Events/s", "Seconds")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _charts(comparison: Mapping[str, Any]) -> str:
+    """A chart a metric; models that do not fit go into another, beside the best baselines."""
+    means, headline = means_of(comparison), grids_of(comparison["protocol"])[0].columns[0][1]
+    learned = [row["name"] for row in trained(comparison)]
+    charts = []
+    for metric, lines in comparison["curves"].items():
+        scores = {name: means[name][headline][metric] for name in lines if name not in learned}
+        rivals = sorted(scores, key=lambda name: scores[name] or 0.0, reverse=True)
+        room = _LINES - min(len(rivals), 1)
+        groups = [learned[at : at + room] for at in range(0, len(learned), room)]
+        for number, group in enumerate(groups):
+            shown = {*group, *rivals[: _LINES - len(group)]}
+            names = [name for name in lines if name in shown]  # one colour a row in all charts
+            count = f", {number + 1} of {len(groups)}" if len(groups) > 1 else ""
+            charts.append(_chart(metric, {name: lines[name] for name in names}, count))
+    return "".join(charts)
+
+
+def _chart(metric: str, lines: Mapping[str, Any], count: str) -> str:
+    if metric == "val_ap":
+        title, label = f"Validation AP over the epochs{count}", "epoch"
+    else:
+        title, label = f"{heading(metric)} over the stream{count}", "position in the stream"
+    legend = "".join(
+        f'<span><svg viewBox="0 0 26 10" aria-hidden="true"><g class="line c{number % _LINES}">'
+        f'<path d="M0 5H26" {stroke(number)}/></g></svg>{_text(name)}</span>'
+        for number, name in enumerate(lines)
+    )
+    series = {name: [(x, y) for x, y in points] for name, points in lines.items()}
+    drawn = line_chart(title, series, x_label=label)
+    return _section(title, f'<p class="legend">{legend}</p>{drawn}')
