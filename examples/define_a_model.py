@@ -13,7 +13,7 @@ from neutronstream.parallel import LevelExecutor, Replay
 class Recall(DynamicGNN):
     """Each end of an event takes the other's memory into its own by a GRU.
 
-    A pair is scored by what both remember, and by whom each of them has met of late.
+    A pair is scored by what both remember, and by whom the source has met of late.
     """
 
     num_negatives = 5

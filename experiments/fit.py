@@ -24,6 +24,7 @@ from ..stream import EventLog, Window
 from . import runs
 from .config import TrainConfig
 from .keeper import Keeper
+from .learn import NewModel, named
 from .report import write_report
 from .split_trainer import SplitTrainer, run_epochs
 from .summary import make_report, make_split_report
@@ -36,12 +37,16 @@ def fit(
     config: TrainConfig,
     folder: str | Path | None = None,
     *,
+    model: NewModel | None = None,
     resume: bool = False,
     force: bool = False,
     reading: Mapping[str, Any] | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """The report of a run: by default every event predicted before it is learned.
+
+    `model` is a class or function, called without arguments, that makes a model of your own; else
+    the configuration names one in the box.
 
     With a `folder`, config.toml, checkpoints and at the end the report are written there; `resume`
     goes on from the newest checkpoint in it, or starts if there is none, and `force` replaces the
@@ -63,6 +68,8 @@ def fit(
         raise ValueError("`resume` goes on with a run and `force` replaces it: give one of them")
     if folder is not None and not str(folder):
         raise ValueError("`folder` must name a folder, or be None to write nothing: got ''")
+    if model is not None:
+        config = named(config, model)
     runs.check_device(config.device)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)
@@ -70,7 +77,7 @@ def fit(
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             where = None if folder is None else Path(folder)
-            return _fit(log, config, where, resume, force, reading, progress)
+            return _fit(log, config, where, model, resume, force, reading, progress)
     finally:
         torch.set_num_threads(threads)
 
@@ -79,6 +86,7 @@ def _fit(
     log: EventLog,
     config: TrainConfig,
     folder: Path | None,
+    model: NewModel | None,
     resume: bool,
     force: bool,
     reading: Mapping[str, Any] | None,
@@ -89,7 +97,7 @@ def _fit(
     windows = [] if is_split else list(windows_of(log, config))
     if folder is not None and resume and runs.is_finished(folder):
         return runs.finished_report(folder, log, config)
-    trainer = SplitTrainer(log, config) if is_split else Trainer(log, config)
+    trainer = SplitTrainer(log, config, model) if is_split else Trainer(log, config, model)
     with ExitStack() as stack:
         keeper = None
         if folder is not None:  # all is valid: from here on the folder is changed

@@ -2,25 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from ..models import DynamicGNN, build
+from ..models import MODELS, DynamicGNN, build
 from ..parallel import EXECUTORS, Executor, Replay
 from ..stream import EventLog
 from .config import TrainConfig
 
+NewModel: TypeAlias = Callable[[], DynamicGNN]
+"""A class or function that makes a model: called under the run's seed, so that this decides its
+weights."""
 
-def make_model(log: EventLog, config: TrainConfig) -> DynamicGNN:
-    """The model that `config` names, for the kinds and features of `log`.
+
+def named(config: TrainConfig, model: NewModel) -> TrainConfig:
+    """The configuration of a run of one's own model, with a name for it.
+
+    The name is that of `config` unless it is left out; then the class's, in small letters.
+
+    Raises:
+        ValueError: if options or negatives are given, which only models in the box take, or the
+            name is that of one of them.
+    """
+    if config.options or config.negatives is not None:
+        raise ValueError(
+            "`options` and `negatives` are for the models in the box: give them to your own where "
+            f"you make it; got {config.options or config.negatives}"
+        )
+    name = getattr(model, "__name__", "model").strip("<>").lower()
+    if "model" in config.model_fields_set:
+        name = config.model
+    if name in MODELS:
+        raise ValueError(
+            f"`model` of the configuration must be a name of its own for your model: got {name!r}, "
+            "which is one in the box"
+        )
+    return config.model_copy(update={"model": name})
+
+
+def make_model(log: EventLog, config: TrainConfig, model: NewModel | None = None) -> DynamicGNN:
+    """What `model` makes, or the model that `config` names, for the kinds and features of `log`.
 
     Raises:
         ValueError: if there is no such model, or it has no such option.
+        TypeError: if `model` makes something else.
     """
+    if model is not None:
+        made = model()
+        if not isinstance(made, DynamicGNN):
+            raise TypeError(f"`model` must make a DynamicGNN: got a {type(made).__name__}")
+        return made.to(config.device, getattr(torch, config.dtype))
     features = log.events.features
-    model = build(
+    built = build(
         config.model,
         width=config.width,
         kinds=log.kinds,
@@ -28,7 +64,7 @@ def make_model(log: EventLog, config: TrainConfig) -> DynamicGNN:
         negatives=config.negatives,
         options=config.options,
     )
-    return model.to(config.device, getattr(torch, config.dtype))
+    return built.to(config.device, getattr(torch, config.dtype))
 
 
 def make_executor(log: EventLog, model: DynamicGNN, config: TrainConfig) -> Executor[Any]:

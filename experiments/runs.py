@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 FREE = frozenset({"checkpoint_seconds", "check", "threads", "executor", "device"})
 """Settings that may differ when a run is resumed: they do not change what is computed."""
 
-_FILES = ("report.json", "report.html", "metrics.parquet", "labels.json", "config.toml", "reading.json")
+_FILES = (
+    "report.json",
+    "report.html",
+    "metrics.parquet",
+    "labels.json",
+    "config.toml",
+    "reading.json",
+)
 _CHECKPOINTS = "checkpoints"
 
 

@@ -25,7 +25,7 @@ from ..stream import Bool, EventLog, Float64, Int64
 from .config import TrainConfig
 from .evaluate_split import SplitEvaluation
 from .keeper import Keeper, below, moments_of, set_moments, under
-from .learn import make_executor, make_model, step
+from .learn import NewModel, make_executor, make_model, step
 from .report import to_plain
 from .split import split_log, training_log
 from .trainer import segments
@@ -80,12 +80,12 @@ class EpochNegatives(NegativeSampler):
 class SplitTrainer:
     """One run: model, optimiser, a replay to learn on and one to score with."""
 
-    def __init__(self, log: EventLog, config: TrainConfig) -> None:
+    def __init__(self, log: EventLog, config: TrainConfig, model: NewModel | None = None) -> None:
         self.log = log
         self.config = config
         self.split = split_log(log, config.val_ratio, config.test_ratio, seed=config.split_seed)
         kept, nodes = training_log(log, self.split)
-        self.model = make_model(log, config)
+        self.model = make_model(log, config, model)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
         self.learning: Executor[Any] = make_executor(kept, self.model, config)
         self.scoring: Executor[Any] = make_executor(log, self.model, config)

@@ -21,7 +21,7 @@ from ..stream import EventLog, Window
 from .config import TrainConfig
 from .evaluate import Evaluation
 from .keeper import below, moments_of, set_moments, under
-from .learn import make_executor, make_model, step
+from .learn import NewModel, make_executor, make_model, step
 from .report import to_plain
 
 
@@ -43,10 +43,10 @@ class Progress:
 class Trainer:
     """One run: model, store, optimiser and evaluation, moved forward a window at a time."""
 
-    def __init__(self, log: EventLog, config: TrainConfig) -> None:
+    def __init__(self, log: EventLog, config: TrainConfig, model: NewModel | None = None) -> None:
         self.log = log
         self.config = config
-        self.model = make_model(log, config)
+        self.model = make_model(log, config, model)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
         self.executor: Executor[Any] = make_executor(log, self.model, config)
         self.replay = self.executor.replay

@@ -207,17 +207,16 @@ class LDG(PointProcess):
         mean = (edges * share[:, None, :, None]).sum(2)  # (n, 2, width)
         node = self.f3(pad_rows(mean.flatten(0, 1)))[: 2 * n].view(n, 2, width)
         pair = torch.cat([node, node.flip(1), edges[:, :, 0]], dim=-1)
-        logits = self.relation(self.f4(pad_rows(pair.flatten(0, 1))))
+        logits: Tensor = self.relation(self.f4(pad_rows(pair.flatten(0, 1))))
         return logits[: 2 * n].view(n, 2, -1)
 
     def draw(self, logits: Tensor, level: Level) -> Tensor:
         """S of both directions, (n, 2, relations), from `logits` (n, 2, classes)."""
         assert level.noise is not None
         gumbel = -torch.log(-torch.log(level.noise)).to(logits.dtype).view_as(logits)
-        share: Tensor = torch.softmax((logits + gumbel) / self.temperature, dim=-1)
-        if self.hard:
-            share = _Harden.apply(share)  # type: ignore[no-untyped-call]
-        return share[..., 1:] if self.sparse else share
+        share = torch.softmax((logits + gumbel) / self.temperature, dim=-1)
+        drawn: Tensor = _Harden.apply(share) if self.hard else share  # type: ignore[no-untyped-call]
+        return drawn[..., 1:] if self.sparse else drawn
 
     def attend(self, related: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
         """The weights q and which neighbours are related, both (n, 2, k, relations)."""

@@ -62,7 +62,6 @@ class CheckReport:
 
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-6}  # of the largest entry, or of 1
 SIZES = (LENGTH, 7)  # events of a segment
-ROUNDING = 1e-15  # of the largest gradient, what may be none at all
 RATE = 1e-3  # how far a parameter moves in a step, at most
 ONE_BY_ONE = ("one node, self loops", "late new nodes")  # watched event by event, too
 
@@ -376,10 +375,11 @@ class Battery:
                         parameter.sub_(gradient.sign(), alpha=0.003)
                 model.constrain()
         findings += strange
+        rounding = 4 * torch.finfo(self.dtype).eps * max(largest.values(), default=0.0)
         for weight, parameter in model.named_parameters():
             if not parameter.requires_grad:
                 continue
-            if largest[weight] <= ROUNDING * max(largest.values()):
+            if largest[weight] <= rounding:
                 findings.append(
                     f"`{weight}` never gets a gradient: no loss depends on it (a bias "
                     "before a softmax or a norm adds the same to all); use it, remove it, or set "

@@ -11,6 +11,7 @@ import pyarrow.csv
 import pytest
 
 from neutronstream.datasets import messages
+from neutronstream.models import MODELS
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,6 +52,42 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     assert "1200 events" in printed
     assert re.search(r"^dyrep +AP 0\.\d+  MRR 0\.\d+$", printed, re.MULTILINE)
     assert (tmp_path / "runs/messages/report.html").exists()
+
+
+BREAK = "-- next block --"
+
+
+def same_text(text: str) -> list[str]:
+    """The lines of a text, with the figures that machines differ in taken out."""
+    return [re.sub(r"\d+\.\d+|\de-\d+", "#", line) for line in text.strip().splitlines()]
+
+
+def test_the_page_on_defining_a_model_runs_and_prints_what_it_shows(tmp_path: Path) -> None:
+    page = (ROOT / "docs/define_a_model.md").read_text()
+    blocks = re.findall(r"```(python|text)\n(.*?)```", page, re.DOTALL)
+    code = [text for kind, text in blocks if kind == "python"]
+    (tmp_path / "page.py").write_text("".join(f"{text}\nprint({BREAK!r})\n" for text in code))
+    printed = run(["page.py"], tmp_path).split(BREAK)
+    assert [kind for kind, _ in blocks].count("text") >= 3
+    index = -1
+    for kind, text in blocks:  # a text is what the code above it prints
+        index += kind == "python"
+        if kind == "text":
+            assert same_text(text) == same_text(printed[index])
+
+
+def test_the_page_and_the_example_define_the_same_model() -> None:
+    page = (ROOT / "docs/define_a_model.md").read_text()
+    (model,) = re.findall(r"^class Recall.*?(?=\n```)", page, re.DOTALL | re.MULTILINE)
+    assert model in (ROOT / "examples/define_a_model.py").read_text()
+    assert len(model.splitlines()) <= 45, "the page promises about forty lines"
+
+
+def test_every_model_in_the_box_has_its_line_and_section() -> None:
+    page = (ROOT / "docs/models.md").read_text()
+    for name, model in MODELS.items():
+        assert f"| `{name}` | `{model.__name__}` |" in page
+        assert f"\n## {model.__name__}\n" in page
 
 
 def test_every_link_of_the_documents_leads_somewhere() -> None:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .datasets import load, messages
+    from .experiments.compare import compare
     from .experiments.config import TrainConfig
     from .experiments.fit import fit
+    from .parallel import check_model
     from .storage import DynamicGraph
     from .stream import EventBatch, EventLog, read_log, slide
 
@@ -23,6 +25,8 @@ __all__ = [
     "EventLog",
     "TrainConfig",
     "__version__",
+    "check_model",
+    "compare",
     "fit",
     "load",
     "messages",
@@ -37,6 +41,8 @@ _HOMES = {
     "EventBatch": ".stream",
     "EventLog": ".stream",
     "TrainConfig": ".experiments.config",
+    "check_model": ".parallel",
+    "compare": ".experiments.compare",
     "fit": ".experiments.fit",
     "load": ".datasets",
     "messages": ".datasets",

@@ -168,7 +168,7 @@ class NaiveLDG:
             g += 0.5 * float(omega @ np.concatenate([self.z[first], self.z[second]]))
             g += 0.5 * float((self.z[first] - 0.5) @ between @ (self.z[second] - 0.5))
         psi = float(self.weights["psi"][kind])
-        return psi * math.log(1.0 + math.exp(min(75.0, max(-75.0, g / psi))))
+        return psi * math.log1p(math.exp(min(75.0, max(-75.0, g / psi))))
 
     def connect(self, a: int, b: int) -> None:
         """Link two nodes, once."""

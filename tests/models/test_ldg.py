@@ -31,7 +31,7 @@ PRIORS = {1: (0.95, 0.05), 2: (0.9, 0.05, 0.05), 3: (0.91, 0.03, 0.03, 0.03)}
 
 LOGS = {
     "uci": real_log("uci", 200),
-    "dnc": span_of(real_log("dnc"), 5000, 5060),  # self loops in it
+    "dnc": span_of(real_log("dnc"), 5000, 5050),  # self loops in it
     "social_evolution": span_of(real_log("social_evolution"), 2650, 2700),
     "initial links, loops, kinds": random_log(
         *(1, 80, 12), loops=0.2, kinds=("talk", "AE"), num_initial=14
@@ -95,9 +95,11 @@ def relations_of(replay: Replay) -> dict[tuple[int, int], list[float]]:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, "default") for name in LOGS), *(("dnc", options) for options in OPTIONS),
-     *(("initial links, loops, kinds", options) for options in OPTIONS)],
-)  # fmt: skip
+    [
+        *((name, "default") for name in LOGS),
+        *(("initial links, loops, kinds", options) for options in OPTIONS if options != "default"),
+    ],
+)
 @pytest.mark.parametrize(
     ("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 1e-6)], ids=["64", "32"]
 )
@@ -115,7 +117,11 @@ def test_the_model_is_that_of_the_equations(
     assert_near(replay.state["embedding"], np.stack(slow.z), bound)
     found = relations_of(replay)
     assert found.keys() == slow.relations.keys()
-    assert_near(torch.tensor(list(found.values())), [slow.relations[pair] for pair in found], bound)
+    assert_near(
+        torch.tensor(list(found.values()), dtype=torch.float64),
+        [slow.relations[pair] for pair in found],
+        bound,
+    )
 
 
 @pytest.mark.parametrize("name", ["social_evolution", "initial links, loops, kinds"])
@@ -130,31 +136,33 @@ def test_gradients_are_the_slopes_of_the_slow_model(name: str) -> None:
         assert parameter.grad is not None
         way = rng.normal(size=parameter.shape)
         sums = []
-        for step in (1e-5, -1e-5):
+        for step in (1e-7, -1e-7):  # small: of many neighbours some are nearly the greatest
             moved = naive(model, replay, segment)
             moved.weights[parameter_name] = moved.weights[parameter_name] + step * way
             moved.given = start.drawn
             moved.run()
             sums.append(sum(moved.losses))
-        slope = (sums[0] - sums[1]) / 2e-5
+        slope = (sums[0] - sums[1]) / 2e-7
         ours = float((parameter.grad * torch.from_numpy(way)).sum())
-        assert ours == pytest.approx(slope, rel=1e-4, abs=1e-5), parameter_name
+        assert ours == pytest.approx(slope, rel=1e-4, abs=1e-4), parameter_name
 
 
 STREAMS = {
-    "loops and initial links": random_log(3, 80, 12, loops=0.3, num_initial=20),
-    "a hub, all ties": random_log(4, 80, 30, hub=0.9, ties=1.0),
-    "two kinds": random_log(5, 80, 12, kinds=("AE", "talk")),
+    "loops and initial links": random_log(3, 60, 12, loops=0.3, num_initial=20),
+    "a hub, all ties": random_log(4, 60, 30, hub=0.9, ties=1.0),
+    "two kinds": random_log(5, 60, 12, kinds=("AE", "talk")),
     "one node": random_log(6, 10, 1),
     "two nodes": random_log(7, 30, 2),
     "one event": random_log(8, 1, 5),
-    "uci": real_log("uci", 200),
-    "reality_call": real_log("reality_call", 100),
+    "uci": real_log("uci", 120),
+    "reality_call": real_log("reality_call", 80),
 }
 
 
-@pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("options", ["default", "three, soft"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, "default") for name in STREAMS), ("loops and initial links", "three, soft")],
+)
 def test_levels_equal_one_event_at_a_time(name: str, options: str) -> None:
     log = STREAMS[name]
     first, second = (
@@ -176,7 +184,7 @@ def test_in_float32_states_and_draws_are_the_same_bits(width: int) -> None:
     log = STREAMS["uci"]
     first, second, third = (
         run(log, new_model(log, width), executor, dtype=torch.float32, size=size)
-        for executor, size in (("levels", 100), ("sequential", 100), ("levels", 37))
+        for executor, size in (("levels", 60), ("sequential", 60), ("levels", 37))
     )
     for name, value in first.values.items():
         if name.startswith("state"):
@@ -193,8 +201,8 @@ def test_a_stale_run_is_finite_and_differs_from_the_exact_one() -> None:
         model = strong_model(log)
         replay = Replay(log, model, dtype=torch.float64, consistency=consistency)  # type: ignore[arg-type]
         engine = EXECUTORS[executor](replay)
-        for start in range(0, 200, 50):
-            outcome = engine.run(engine.prepare(replay.resolve(start, start + 50)))
+        for start in range(0, 120, 40):
+            outcome = engine.run(engine.prepare(replay.resolve(start, start + 40)))
             assert torch.isfinite(outcome.losses).all()
             outcome.commit()
         states.append(replay.state["embedding"])
@@ -254,7 +262,7 @@ def test_the_penalty_is_the_divergence_from_the_prior() -> None:
 
 
 def test_the_penalty_pulls_towards_no_edge() -> None:
-    log = LOGS["uci"].head(60)
+    log = LOGS["uci"].head(40)
     shares = []
     torch.manual_seed(0)
     model = LDG(8, log.kinds, kl_weight=5.0, num_sampled=4).double()
@@ -383,7 +391,7 @@ def test_every_parameter_learns(name: str, executor: str) -> None:
 
 def test_it_learns_to_tell_partners_apart() -> None:
     """The loss of the last events falls below that of an untrained model by a fifth."""
-    log = real_log("uci", 600)
+    log = real_log("uci", 400)
     losses = []
     for rate in (0.0, 0.01):
         torch.manual_seed(0)
@@ -391,7 +399,7 @@ def test_it_learns_to_tell_partners_apart() -> None:
         replay = Replay(log, model)
         engine = EXECUTORS["levels"](replay)
         optimiser = torch.optim.Adam(model.parameters(), lr=rate)
-        for start in range(0, 600, 50):
+        for start in range(0, 400, 50):
             outcome = engine.run(engine.prepare(replay.resolve(start, start + 50)))
             optimiser.zero_grad()
             outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
@@ -449,10 +457,10 @@ def test_the_expected_time_is_the_mean_of_the_density_that_is_scored(  # fault Y
     events = Events(torch.tensor([0, 1]), torch.zeros(2, 2))
     expected = model.expected_idle(events, nodes_of(z[0]), nodes_of(z[1]))
     assert expected is not None and expected.shape == (2,)
-    step = expected.max().item() / 200
+    step = expected.max().item() / 100
     mass, mean = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     with torch.no_grad():
-        for place in range(8000):
+        for place in range(1500):
             at = (place + 0.5) * step
             density = model.score(events, nodes_of(z[0], at), nodes_of(z[1], at)).exp().squeeze(1)
             mass += density * step

@@ -1,0 +1,83 @@
+"""A model of one's own is trained like one in the box: windows, splits, checkpoints and reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neutronstream import TrainConfig, fit
+from neutronstream.datasets import messages
+from neutronstream.models import DynamicGNN
+from neutronstream.stream import CheckpointError
+
+from ..models.small import Attentive, GruMemory
+
+LOG = messages(300, seed=0)
+SETTINGS: dict[str, Any] = {"size": 100, "stride": 50, "batch_size": 25, "candidates": 5}
+
+
+def test_its_report_is_under_the_name_of_its_class() -> None:
+    report = fit(LOG, TrainConfig(**SETTINGS), model=Attentive)
+    assert report["config"]["model"] == "attentive"
+    assert report["metrics"]["attentive"]["overall"]["ap"] > 0.4
+    named = fit(LOG, TrainConfig(model="mine", **SETTINGS), model=lambda: GruMemory(8))
+    assert named["metrics"].keys() >= {"mine", "edgebank"}
+
+
+@pytest.mark.parametrize("protocol", ["prequential", "split"])
+@pytest.mark.parametrize("consistency", ["exact", "batch"])
+def test_it_goes_through_every_protocol_and_the_seed_decides_all(
+    protocol: str, consistency: str
+) -> None:
+    settings = SETTINGS if protocol == "prequential" else {"batch_size": 25, "epochs": 2}
+    config = TrainConfig(protocol=protocol, consistency=consistency, **settings)  # type: ignore[arg-type]
+    first, again = (fit(LOG, config, model=Attentive)["metrics"] for _ in range(2))
+    other = fit(LOG, config.model_copy(update={"seed": 1}), model=Attentive)["metrics"]
+    assert first["attentive"] == again["attentive"] != other["attentive"]
+
+
+def test_it_is_resumed_exactly(tmp_path: Path) -> None:
+    config = TrainConfig(checkpoint_seconds=0, **SETTINGS)
+
+    def stop(window: dict[str, Any]) -> None:
+        if window["start"] >= 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(LOG, config, tmp_path / "run", model=Attentive, progress=stop)
+    resumed = fit(LOG, config, tmp_path / "run", model=Attentive, resume=True)
+    whole = fit(LOG, config, model=Attentive)
+    assert resumed["metrics"] == whole["metrics"]
+    with pytest.raises(CheckpointError, match="of a run with `model` 'attentive': got 'grumemory'"):
+        fit(LOG, config, tmp_path / "run", model=GruMemory, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "error", "message"),
+    [
+        ({"options": {"k": 3}}, Attentive, ValueError, "`options` and `negatives` are for the mo"),
+        ({"negatives": 3}, Attentive, ValueError, "give them to your own where you make it; got 3"),
+        ({"model": "tgn"}, Attentive, ValueError, "must be a name of its own .*: got 'tgn'"),
+        ({}, dict, TypeError, "`model` must make a DynamicGNN: got a dict"),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    settings: dict[str, Any], model: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        fit(LOG, TrainConfig(**settings), model=model)
+
+
+def test_the_name_of_a_model_in_the_box_is_not_taken() -> None:
+    class DyRep(GruMemory):
+        """Somebody's own."""
+
+    with pytest.raises(ValueError, match="got 'dyrep', which is one in the box"):
+        fit(LOG, TrainConfig(**SETTINGS), model=DyRep)
+
+
+def test_the_base_class_cannot_be_trained() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        fit(LOG, TrainConfig(**SETTINGS), model=DynamicGNN)
