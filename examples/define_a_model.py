@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 import neutronstream as ns
 from neutronstream.models import DynamicGNN, Events, Level, Nodes, Reads
-from neutronstream.parallel import LevelExecutor, Replay
 
 
 class Recall(DynamicGNN):
@@ -53,20 +52,10 @@ class Recall(DynamicGNN):
 print(ns.check_model(Recall))
 
 log = ns.messages(2_000, seed=0)
-torch.manual_seed(0)
-model = Recall()
-executor = LevelExecutor(Replay(log, model))
-optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-for window in ns.slide(log, 200):
-    ranks = []
-    for start in range(window.start, window.stop, 50):
-        segment = executor.replay.resolve(start, start + 50, num_candidates=20)
-        outcome = executor.run(executor.prepare(segment))  # predicted before it is learned
-        assert outcome.scores is not None
-        ranks.append(1 + (outcome.scores[:, 1:] >= outcome.scores[:, :1]).sum(1))
-        optimiser.zero_grad()
-        outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        outcome.commit()
-    mrr = float((1 / torch.cat(ranks)).mean())
-    print(f"events {window.start:4} to {window.stop - 1:4}  MRR {mrr:.3f}")
+config = ns.TrainConfig(size=200, stride=200, candidates=20)
+report = ns.fit(log, config, model=Recall)
+for window in report["windows"]:
+    span = f"events {window['test_start']:4} to {window['stop'] - 1:4}"
+    print(f"{span}  loss {window['train_loss']:.3f}  MRR {window['mrr']:.3f}")
+for name, scores in report["metrics"].items():
+    print(f"{name:16} MRR of the last half {scores['last_half']['mrr']:.3f}")

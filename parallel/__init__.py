@@ -3,6 +3,7 @@
 from typing import Any as _Any
 
 from .batch import BatchExecutor
+from .checks import Check, CheckReport, check_model
 from .executor import Executor, Outcome
 from .levels import LevelExecutor
 from .replay import Replay
@@ -20,6 +21,8 @@ EXECUTORS: dict[str, type[Executor[_Any]]] = {
 __all__ = [
     "EXECUTORS",
     "BatchExecutor",
+    "Check",
+    "CheckReport",
     "Consistency",
     "Executor",
     "LevelExecutor",
@@ -29,5 +32,6 @@ __all__ = [
     "Segment",
     "SequentialExecutor",
     "Tape",
+    "check_model",
     "schedule",
 ]

@@ -1,6 +1,6 @@
 """Events in order: logs, the files they come from, and the windows that slide over them."""
 
-from .errors import CheckpointError, LeakError, LogError, NeutronStreamError, OrderError
+from .errors import CheckpointError, LeakError, LogError, ModelError, NeutronStreamError, OrderError
 from .events import (
     TICKS_PER_SECOND,
     Bool,
@@ -27,6 +27,7 @@ __all__ = [
     "Int64",
     "LeakError",
     "LogError",
+    "ModelError",
     "NeutronStreamError",
     "OrderError",
     "TimeUnit",

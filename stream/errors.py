@@ -3,6 +3,7 @@
 NeutronStreamError
 ├── LogError            a file cannot be read as an event log (also a ValueError)
 ├── OrderError          events that must be in time order are not (also a ValueError)
+├── ModelError          a model breaks what `check_model` asks of it (also a ValueError)
 ├── LeakError           the run-time check saw a neighbourhood that the oracle does not
 └── CheckpointError     a checkpoint is missing, damaged or from another run (also a ValueError)
 """
@@ -43,6 +44,10 @@ class LogError(NeutronStreamError, ValueError):
 
 class OrderError(NeutronStreamError, ValueError):
     """Events are not in time order where the caller asked for order."""
+
+
+class ModelError(NeutronStreamError, ValueError):
+    """A model cannot be trained exactly; a line for each thing found, with what to change."""
 
 
 class LeakError(NeutronStreamError):

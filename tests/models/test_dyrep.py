@@ -51,7 +51,7 @@ def replayed(
     replay = Replay(log, model.to(dtype), seed=SEED, dtype=dtype)
     segment = replay.resolve(0, len(log), num_candidates=4)
     engine = EXECUTORS[executor](replay)
-    return replay, segment, engine.run(engine.prepare(segment))  # type: ignore[arg-type]
+    return replay, segment, engine.run(engine.prepare(segment))
 
 
 def naive(log: EventLog, model: DyRep, replay: Replay) -> NaiveDyRep:

@@ -26,8 +26,9 @@ from neutronstream.models import (
     Written,
     build,
 )
-from neutronstream.parallel.check_model import Battery, CheckReport, ModelError, check_model
-from neutronstream.stream import EventLog
+from neutronstream.parallel import CheckReport, check_model
+from neutronstream.parallel.checks.battery import Battery
+from neutronstream.stream import EventLog, ModelError
 
 from ..data import real_log
 from ..models.small import Counter, GruMemory, RecentMean

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .check_methods import Call
-from .check_views import later, some_columns, some_rows, spoil, what_counts
+from .methods import Call
+from .views import later, some_columns, some_rows, spoil, what_counts
 
 
 def mixes(method: Callable[..., Any], call: Call, bound: float) -> list[str]:

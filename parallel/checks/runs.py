@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..models import DynamicGNN
-from ..stream import EventLog
-from .batch import BatchExecutor
-from .executor import Executor, Outcome
-from .levels import LevelExecutor
-from .replay import Replay
-from .segment import Consistency
-from .sequential import SequentialExecutor
+from ...models import DynamicGNN
+from ...stream import EventLog
+from ..batch import BatchExecutor
+from ..executor import Executor, Outcome
+from ..levels import LevelExecutor
+from ..replay import Replay
+from ..segment import Consistency
+from ..sequential import SequentialExecutor
 
 EXACT: dict[str, type[Executor[Any]]] = {"levels": LevelExecutor, "sequential": SequentialExecutor}
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..models import Around, Events, Level, Nodes
+from ...models import Around, Events, Level, Nodes
 
 Change = Callable[[Tensor], Tensor]
 

@@ -18,18 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..models import DynamicGNN
-from ..stream import EventLog
-from .check_attributes import unregistered
-from .check_logs import KINDS, LENGTH, changes, like_nothing, trial_logs
-from .check_methods import Broken, Watch, cure_of
-from .check_rows import mixes, reads_padding
-from .check_runs import EXACT, Asked, Predicted, Trial, backward, compare
-from .segment import Consistency
-
-
-class ModelError(ValueError):
-    """A model breaks what executors promise; the message has one line for each finding."""
+from ...models import DynamicGNN
+from ...stream import EventLog, ModelError
+from ..segment import Consistency
+from .attributes import unregistered
+from .logs import KINDS, LENGTH, changes, like_nothing, trial_logs
+from .methods import Broken, Watch, cure_of
+from .rows import mixes, reads_padding
+from .runs import EXACT, Asked, Predicted, Trial, backward, compare
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..models import DynamicGNN, Written
-from .check_attributes import Kept, changed, remember
-from .check_views import each, tensors, what_counts
+from ...models import DynamicGNN, Written
+from .attributes import Kept, changed, remember
+from .views import each, tensors, what_counts
 
 ARGUMENTS = {
     "encode": ("events",),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..stream import EventBatch, EventLog, Int64
+from ...stream import EventBatch, EventLog, Int64
 
 KINDS = ("association", "communication")
 NUM_FEATURES = 4
