@@ -169,7 +169,7 @@ class SplitTrainer:
         executor.state.undo(self._starts[executor])
         self.model.eval()
         for start, stop in segments(0, self.split.val_start, size):  # only to get there
-            executor.run(executor.prepare(replay.resolve(start, stop))).commit()
+            executor.run(executor.prepare(replay.resolve(start, stop, score=False))).commit()
             tell(stop - start)
         found: dict[str, Float64] = {}
         for part, (src, dst) in parts.items():

@@ -64,7 +64,7 @@ class Trainer:
         self.model.eval()
         with torch.no_grad():
             for start, stop in segments(position, test.start, self.config.batch_size):
-                segment = self.replay.resolve(start, stop)  # scored before: only to get there
+                segment = self.replay.resolve(start, stop, score=False)  # only to get there
                 self.executor.run(self.executor.prepare(segment)).commit()
             for start, stop in segments(test.start, test.stop, self.config.batch_size):
                 segment = self.replay.resolve(start, stop, num_candidates=self.config.candidates)

@@ -6,7 +6,9 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from .base import DynamicGNN
 from .dygnn import DyGNN
@@ -55,14 +57,24 @@ def build(
     5
 
     Raises:
-        ValueError: if the model or an option is unknown, or the model refuses a value.
+        ValueError: if the model or an option is unknown, or a value is of another type or refused.
     """
     known, given = options_of(name), dict(options or {})
-    for option in given:
+    hints = get_type_hints(_class_of(name).__init__)
+    for option, value in given.items():
         if option not in known:
             close = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it has {sorted(known)}"
             raise ValueError(f"model {name!r} has no option {option!r}: {hint}")
+        if get_origin(hints[option]) is Sequence and isinstance(value, str):
+            given[option] = value = [part.strip() for part in value.split(",")]
+        try:
+            TypeAdapter(hints[option]).validate_python(value, strict=not isinstance(value, list))
+        except ValidationError as error:
+            wanted = str(error.errors()[0]["msg"]).removeprefix("Input should be ")
+            raise ValueError(
+                f"option {option!r} of model {name!r} must be {wanted}: got {value!r}"
+            ) from None
     model = _class_of(name)
     accepted = inspect.signature(model).parameters
     shared: dict[str, Any] = {"width": width, "kinds": tuple(kinds), "num_features": num_features}

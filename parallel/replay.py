@@ -102,6 +102,7 @@ class Replay:
         num_candidates: int | None = None,
         candidates: tuple[Int64, Bool] | None = None,
         pairs: tuple[Int64, Int64] | None = None,
+        score: bool = True,
     ) -> Segment:
         """The segment `[start, stop)`.
 
@@ -110,13 +111,16 @@ class Replay:
         candidates.  The first of them is a draw that does not depend on `num_candidates`.
         `candidates`, nodes and which of them count, both (n, m), are taken instead if given.
         `pairs`, sources and destinations (n, q), are scored beside each event too, the event's
-        own pair before them.
+        own pair before them.  With `score=False` nothing is, and losses are 0: the quick way to
+        bring states forward.
         """
         self.apply(stop)
         positions = np.arange(start, stop)
         seen = positions if self.consistency == "exact" else np.full_like(positions, start)
         batch = self.log[start:stop]
         ends = np.stack([batch.src, batch.dst], axis=1)
+        if not score:
+            return self._unscored(positions, seen, ends)
         if num_candidates == 0:
             num_candidates = len(self.sampler.pool("dst", stop - 1))
         if candidates is None:
@@ -147,6 +151,9 @@ class Replay:
         """
         events = self.log.events
         ends = np.stack([events.src[positions], events.dst[positions]], axis=1)
+        return self._unscored(positions, seen, ends)
+
+    def _unscored(self, positions: Int64, seen: Int64, ends: Int64) -> Segment:
         nothing = self._beside(
             *(np.empty((len(positions), 0), np.int64), np.empty((len(positions), 0), bool)),
             *(positions, seen),

@@ -79,6 +79,9 @@ class Scorer:
         model = self.model
         columns = columns_of(segment)
         events = take(segment.events, rows)
+        if not len(segment.src):  # only to bring the states forward
+            nothing = torch.zeros(len(events), dtype=self.dtype, device=self.device)
+            return Scored(nothing, None, None, None, None)
         views = self._learned(columns[:4], read, rows, events)
         losses = model.loss(events, *views)
         with torch.no_grad():

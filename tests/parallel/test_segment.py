@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from neutronstream.models import DyRep
-from neutronstream.parallel import LevelExecutor, Replay, Segment
+from neutronstream.parallel import EXECUTORS, LevelExecutor, Replay, Segment
 from neutronstream.storage import OracleGraph
 from neutronstream.stream import EventLog, LeakError
 
 from ..data import real_log
-from ..models.small import GruMemory, RecentMean
+from ..models.small import Attentive, Drawn, GruMemory, RecentMean, Spread
 from ..naive import random_log
 from .runs import run
 
@@ -169,3 +169,27 @@ def test_no_segment_does_work_in_proportion_to_the_nodes() -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 100_000  # bytes; one byte a node would be 300,000
+
+
+@pytest.mark.parametrize("executor", ["levels", "sequential", "batch"])
+@pytest.mark.parametrize("new_model", [DyRep, GruMemory, Attentive, Spread, Drawn])
+def test_states_come_forward_without_scoring_as_they_do_with_it(
+    executor: str, new_model: Any
+) -> None:
+    log = random_log(3, 60, 9)
+    states = []
+    for score in (True, False):
+        torch.manual_seed(0)
+        consistency = "batch" if executor == "batch" else "exact"
+        replay = Replay(log, new_model(4), consistency=consistency)  # type: ignore[arg-type]
+        engine = EXECUTORS[executor](replay)
+        for start in range(0, 60, 20):
+            with torch.no_grad():
+                outcome = engine.run(engine.prepare(replay.resolve(start, start + 20, score=score)))
+            outcome.commit()
+            assert outcome.scores is None
+            assert len(outcome.losses) == 20
+            if score:
+                assert outcome.losses.any()
+        states.append(replay.state.to_arrays())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
