@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from neutronstream.models import DynamicGNN, DyRep
+from neutronstream.models import TGN, DynamicGNN, DyRep
 from neutronstream.parallel import BatchExecutor, LevelExecutor, Replay
 from neutronstream.stream import EventLog
 
@@ -239,3 +239,28 @@ def test_an_executor_refuses_a_replay_of_the_other_kind() -> None:
         LevelExecutor(Replay(log, GruMemory(), consistency="batch"))
     with pytest.raises(ValueError, match="must be 'exact' or 'batch': got 'stale'"):
         Replay(log, GruMemory(), consistency="stale")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("embedding", ["attention", "sum", "identity"])
+def test_embedding_each_node_once_changes_nothing(embedding: str) -> None:
+    log = real_log("uci", 120)
+    found = []
+    for timeless in (True, False):
+        torch.manual_seed(0)
+        model = TGN(8, time_from="neighbor", embedding=embedding, num_negatives=3, k=4)  # type: ignore[arg-type]
+        assert model.timeless
+        model.timeless = timeless
+        replay = new_replay(log, model)
+        executor = BatchExecutor(replay)
+        for start in range(0, 120, 40):
+            plan = executor.prepare(replay.resolve(start, start + 40, num_candidates=3))
+            outcome = executor.run(plan, embed=True)
+            assert outcome.scores is not None and outcome.embedded is not None
+            model.zero_grad()
+            outcome.losses.sum().backward()  # type: ignore[no-untyped-call]
+            found += [outcome.losses.detach(), outcome.scores, outcome.embedded]
+            found += [w.grad.clone() for w in model.parameters() if w.grad is not None]
+            outcome.commit()
+    half = len(found) // 2
+    for once, each in zip(found[:half], found[half:], strict=True):
+        torch.testing.assert_close(once, each, rtol=1e-10, atol=1e-10)
