@@ -18,7 +18,6 @@ from ..stream import Bool, EventBatch
 from .base import Reads
 from .kernels import attend_links, event_rates
 from .point_process import PointProcess
-from .point_process import split_gap as split_gap
 from .rows import linear
 from .views import Level, Written
 
