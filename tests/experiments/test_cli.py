@@ -192,7 +192,7 @@ HOSTILE = [
         "train log.csv --set intensty=3",
     ),
     (
-        "`intensity` must be 'linear' or 'bilinear': got 'cubic'",
+        "option 'intensity' of model 'dyrep' must be 'linear' or 'bilinear': got 'cubic'",
         "train log.csv --set intensity=cubic",
     ),
     ("has no windows", "train log.csv --protocol split --size 5"),
