@@ -229,7 +229,11 @@ def plan_runs(
     ]
     for run in plan[: len(entries)]:
         with torch.random.fork_rng():
-            make_model(log, run.config)
+            try:
+                runs.check_device(run.config.device)
+                make_model(log, run.config)
+            except ValueError as error:
+                raise ValueError(f"{run.entry.name}: {error}") from None
         if run.config.protocol == "prequential" and len(log):
             windows_of(log, run.config)
     return plan

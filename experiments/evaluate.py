@@ -54,9 +54,9 @@ class Evaluation:
         batch = self.log[segment.start : segment.stop]
         valid = segment.candidates.valid
         candidates = np.concatenate([batch.dst[:, None], segment.candidates.node], axis=1)
-        loss = losses.detach().double().cpu().numpy()
+        loss = losses.detach().cpu().double().numpy()
         late = np.arange(segment.start, segment.stop) >= len(self.log) // 2
-        given: dict[str, Float64] = {self.model: scores.double().cpu().numpy()}
+        given: dict[str, Float64] = {self.model: scores.cpu().double().numpy()}
         for name, baseline in self.baselines.items():
             given[name] = baseline.score_and_learn(batch, candidates)
         for name, values in given.items():

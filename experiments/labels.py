@@ -121,8 +121,8 @@ def read_labels(log: EventLog) -> Bool:
     label = log.events.label
     if label is None:
         raise ValueError(
-            f"{log.name} has no column `label`: label prediction needs one of 0 and 1, "
-            "as in wikipedia and mooc"
+            f"{log.name} has no column `label` that holds numbers for all events: label prediction "
+            "needs one of 0 and 1, as in wikipedia and mooc"
         )
     odd = label[(label != 0) & (label != 1)]
     if len(odd):
@@ -185,7 +185,7 @@ def embed_sources(
                         f"embeddings of events [{start}, {stop}) must be finite: the model has "
                         "probably diverged, try a smaller learning rate"
                     )
-                found.append(outcome.embedded.double().cpu().numpy())
+                found.append(outcome.embedded.cpu().double().numpy())
                 outcome.commit()
                 if progress is not None:
                     progress({"done_events": stop, "total_events": len(log)})

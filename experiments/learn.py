@@ -13,6 +13,13 @@ from ..parallel import EXECUTORS, Executor, Replay
 from ..stream import EventLog
 from .config import TrainConfig
 
+RIVALS = frozenset(
+    {"edgebank", "edgebank_window", "edgebank_stale", "edgebank_window_stale", "popularity"}
+    | {"recent_partner", "running_mean", "running_median", "constant", "earlier_events", "idle"}
+    | {"both"}
+)
+"""Names that stand beside the model's in a report."""
+
 NewModel: TypeAlias = Callable[[], DynamicGNN]
 """A class or function that makes a model: called under the run's seed, so that this decides its
 weights."""
@@ -25,16 +32,28 @@ def named(config: TrainConfig, model: NewModel) -> TrainConfig:
 
     Raises:
         ValueError: if options or negatives are given, which only models in the box take, or the
-            name is that of one of them.
+            name is that of one of them or of a baseline.
+        TypeError: if `model` cannot be called, or is a model already.
     """
+    if isinstance(model, DynamicGNN) or not callable(model):
+        raise TypeError(
+            "`model` must be a class or a function that makes a model, so that the seed decides "
+            f"its weights: got {model if isinstance(model, str) else type(model).__name__!r}; a model "
+            "in the box is named by `TrainConfig(model=...)`"
+        )
     if config.options or config.negatives is not None:
         raise ValueError(
             "`options` and `negatives` are for the models in the box: give them to your own where "
             f"you make it; got {config.options or config.negatives}"
         )
-    name = getattr(model, "__name__", "model").strip("<>").lower()
+    name = getattr(model, "__name__", "model").strip("<>_").lower()
     if "model" in config.model_fields_set:
         name = config.model
+    if name in RIVALS:
+        raise ValueError(
+            f"`model` of the configuration must be a name of its own for your model: got {name!r}, "
+            "which is that of a baseline in the report"
+        )
     if name in MODELS:
         raise ValueError(
             f"`model` of the configuration must be a name of its own for your model: got {name!r}, "

@@ -180,7 +180,7 @@ class SplitTrainer:
                 segment = replay.resolve(start, stop, pairs=(src[rows], dst[rows]))
                 outcome = executor.run(executor.prepare(segment))
                 assert outcome.pair_scores is not None
-                found[part][rows] = outcome.pair_scores.double().cpu().numpy()
+                found[part][rows] = outcome.pair_scores.cpu().double().numpy()
                 outcome.commit()
                 tell(stop - start)
         return found

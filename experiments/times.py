@@ -120,7 +120,7 @@ class TimeEvaluation:
         """Add the events from `start` on with their `expected` times (n,); None adds nothing."""
         if expected is None:
             return
-        own = expected.detach().double().cpu().numpy()
+        own = expected.detach().cpu().double().numpy()
         span = slice(start, start + len(own))
         idle, mean, median = (column[span] for column in self._trivial[0])
         scored = self._trivial[1][span]

@@ -100,7 +100,7 @@ class DynamicGNN(nn.Module, ABC):
 
         `events` are those that the nodes stand beside.  A model is `timeless` if the result
         depends on the node alone, and not on that event nor on the time since others: a stale batch
-        then embeds each of its nodes once.
+        then embeds each of its nodes once, and `loss` finds no `around` in them.
         """
         return nodes.states[self.reads.scored[0]]
 

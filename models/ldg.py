@@ -115,6 +115,8 @@ class LDG(PointProcess):
             raise ValueError(f"`num_relations` must be at least 1: got {num_relations}")
         if num_relations + sparse < 2:
             raise ValueError("`num_relations` must be at least 2 where `sparse` is False: got 1")
+        if kl_weight < 0.0:
+            raise ValueError(f"`kl_weight` must not be negative: got {kl_weight}")
         if temperature <= 0.0:
             raise ValueError(f"`temperature` must be positive: got {temperature}")
         super().__init__(

@@ -260,8 +260,8 @@ class Replay:
         before = links.position < twice[row]
         partner = links.node == ends[:, ::-1].ravel()[row]
         indptr, node, link = links.indptr, links.node, links.link
-        if self.consistency == "batch":  # links of the batch itself are not seen but by their event
-            kept = before | (links.position == own[row])
+        if self.consistency == "batch":  # links of the batch are seen only by events of their pair
+            kept = before | partner | (links.position == own[row])
             indptr = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(nodes)))])
             node, link, before, partner = node[kept], link[kept], before[kept], partner[kept]
         return Neighbors(indptr, node, before, link, partner, none, nothing)

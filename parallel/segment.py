@@ -23,7 +23,7 @@ class Neighbors:
 
     indptr: Int64  # (2 n + 1,)
     node: Int64  # (r,)
-    before: Bool  # (r,) False only for the link that the event itself makes
+    before: Bool  # (r,) False for the link that the event, or its pair in a stale batch, makes
     link: Int64  # (r,) directed link ids; empty unless the neighbours are links
     partner: Bool  # (r,) the neighbour is the other end of the event; empty likewise
     gap: Float64  # (r,) seconds since the event with the neighbour; empty unless they are recent

@@ -9,6 +9,7 @@ import pytest
 
 from neutronstream import TrainConfig, fit
 from neutronstream.datasets import messages
+from neutronstream.experiments.learn import RIVALS
 from neutronstream.models import DynamicGNN
 from neutronstream.stream import CheckpointError
 
@@ -60,7 +61,20 @@ def test_it_is_resumed_exactly(tmp_path: Path) -> None:
         ({"options": {"k": 3}}, Attentive, ValueError, "`options` and `negatives` are for the mo"),
         ({"negatives": 3}, Attentive, ValueError, "give them to your own where you make it; got 3"),
         ({"model": "tgn"}, Attentive, ValueError, "must be a name of its own .*: got 'tgn'"),
+        (
+            {"model": "popularity"},
+            Attentive,
+            ValueError,
+            "got 'popularity', which is that of a bas",
+        ),
         ({}, dict, TypeError, "`model` must make a DynamicGNN: got a dict"),
+        ({}, GruMemory(4), TypeError, "`model` must be a class or a function .*: got 'GruMemory'"),
+        (
+            {},
+            "tgn",
+            TypeError,
+            "must be a class or a function .*: got 'tgn'; a model in the box is",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(
@@ -76,6 +90,13 @@ def test_the_name_of_a_model_in_the_box_is_not_taken() -> None:
 
     with pytest.raises(ValueError, match="got 'dyrep', which is one in the box"):
         fit(LOG, TrainConfig(**SETTINGS), model=DyRep)
+
+
+def test_the_names_that_stand_beside_a_model_are_all_refused() -> None:
+    names = set(fit(LOG, TrainConfig(**SETTINGS))["metrics"])
+    names |= set(fit(LOG, TrainConfig(protocol="split", epochs=1))["metrics"])
+    assert names - {"dyrep"} <= RIVALS
+    assert {"running_mean", "running_median"} <= RIVALS
 
 
 def test_the_base_class_cannot_be_trained() -> None:

@@ -231,6 +231,21 @@ def test_links_of_the_batch_are_not_seen_by_its_other_events() -> None:
     assert neighbors.before.tolist() == [True, False, False, True, True, True, False, False]
 
 
+def test_a_link_that_is_made_twice_in_its_first_batch_gets_its_value() -> None:
+    pairs = [(0, 1), (0, 1), (0, 2), (0, 2), (0, 1), (0, 1), (0, 2), (0, 2)]
+    log = EventLog.from_arrays(*zip(*pairs, strict=True), range(8))
+    torch.manual_seed(0)
+    replay = new_replay(log, DyRep(4))
+    executor = BatchExecutor(replay)
+    for start in range(0, 8, 2):
+        executor.run(executor.prepare(replay.resolve(start, start + 2))).commit()
+    links = replay.graph.links(np.arange(3), 8)
+    attention = replay.state["attention"][:, 0]
+    for node in range(1, 3):  # one link each, which holds all
+        row = links.link[links.indptr[node] : links.indptr[node + 1]]
+        assert attention[torch.from_numpy(row + 1)].tolist() == [1.0]
+
+
 def test_an_executor_refuses_a_replay_of_the_other_kind() -> None:
     log = LOGS["one event"]
     with pytest.raises(ValueError, match="`consistency` 'exact' cannot be run by BatchExecutor"):
