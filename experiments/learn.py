@@ -36,10 +36,10 @@ def named(config: TrainConfig, model: NewModel) -> TrainConfig:
         TypeError: if `model` cannot be called, or is a model already.
     """
     if isinstance(model, DynamicGNN) or not callable(model):
+        got = model if isinstance(model, str) else type(model).__name__
         raise TypeError(
             "`model` must be a class or a function that makes a model, so that the seed decides "
-            f"its weights: got {model if isinstance(model, str) else type(model).__name__!r}; a model "
-            "in the box is named by `TrainConfig(model=...)`"
+            f"its weights: got {got!r}; a model in the box is named by `TrainConfig(model=...)`"
         )
     if config.options or config.negatives is not None:
         raise ValueError(
