@@ -13,10 +13,10 @@ of a process of its own that trains on the same batches.
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -69,6 +69,12 @@ def contestants(log: EventLog) -> dict[str, Callable[[], Peer]]:
     return found
 
 
+def high_water() -> float:
+    """MiB that this process has held at most (Linux; `getrusage` would count its parent's too)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 def peak_of(name: str, log: str, batches: int) -> float:
     """MiB that a process of its own holds at most, beyond what it holds before it begins."""
     command = [sys.executable, __file__, "--log", log, "--batches", str(batches), "--peak", name]
@@ -89,11 +95,11 @@ def main() -> None:
     spans = [(i * BATCH, i * BATCH + BATCH) for i in range(given.batches)]
     if given.peak:
         torch.zeros(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = high_water()
         peer = known[given.peak]()
         for span in spans:
             peer.step(*span)
-        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+        print(high_water() - before)
         return
     names = given.only or list(known)
     running = {name: known[name]() for name in names}
