@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--logs", nargs="+", default=list(SIX))
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--ways", nargs="+", default=["exact", "stale"])
     parser.add_argument("--paper", action="store_true")
     given = parser.parse_args()
     result: dict[str, Any] = {}
@@ -65,6 +66,7 @@ def main() -> None:
                 "exact": {**plain, "consistency": "exact"},
                 "stale": {**plain, "consistency": "batch"},
             }
+            ways = {way: settings for way, settings in ways.items() if way in given.ways}
             if given.paper and name in PAPER:
                 ways["paper"] = {**base, **PAPER[name]}
             for way, settings in ways.items():
