@@ -10,7 +10,10 @@ metric that its abstract does not name; the last lines give our average relative
 
     python benchmarks/staleness.py [--limit N] [--logs NAME ...] [--models NAME ...] [--seeds N ...]
 
-Answer: see the table in docs/staleness.md, which is this script's output.
+Answer (2026-11-30, first 10,000 events, seed 0): exact over stale, on average over 24 pairs, AP
++18.6 %, MRR +77 %, HITS@10 +76 %, MAR -48 %; the paper's windows over windows that do not overlap,
+with up to six times the steps, AP +1.8 %, MRR +7.5 %, HITS@10 +3.0 %, MAR -11 %.  The tables are in
+docs/staleness.md.
 """
 
 from __future__ import annotations
