@@ -285,7 +285,7 @@ def _compare(
         raise ValueError(f"--output must name a folder: got {output!r}")
     config = load_config(config_file, settings)
     from .compare import compare, default_folder, parse_models
-    from .compare_tables import print_comparison
+    from .compare.tables import print_comparison
 
     folder = default_folder(log, config) if output is None else Path(output)
     parse_models(models, config.protocol)  # `compare` will do so again, but the log may be long

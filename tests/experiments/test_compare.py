@@ -17,12 +17,11 @@ from typer.testing import CliRunner, Result
 
 from neutronstream.datasets import messages
 from neutronstream.experiments import TrainConfig, keeper
-from neutronstream.experiments import compare as module
 from neutronstream.experiments.cli import app
-from neutronstream.experiments.compare import Entry, compare, parse_models
-from neutronstream.experiments.compare_page import render_comparison
-from neutronstream.experiments.compare_report import figure_table, make_comparison, spread
-from neutronstream.experiments.compare_tables import print_comparison
+from neutronstream.experiments.compare import Entry, compare, parse_models, run
+from neutronstream.experiments.compare.page import render_comparison
+from neutronstream.experiments.compare.report import figure_table, make_comparison, spread
+from neutronstream.experiments.compare.tables import print_comparison
 from neutronstream.experiments.fit import fit
 from neutronstream.stream import CheckpointError
 
@@ -433,7 +432,7 @@ def test_an_interrupt_says_how_to_go_on(call: Call, monkeypatch: pytest.MonkeyPa
     def press(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "fit", press)
+    monkeypatch.setattr(run, "fit", press)
     stopped = call("--models", "dyrep", *FLAGS, "--time", "when", "--force")
     assert (stopped.exit_code, stopped.stdout) == (130, "")
     assert "the same command without --force goes on with runs/log-compare" in stopped.stderr

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .evaluate_split import SETTINGS
-from .pairs import STRATEGIES
-from .report import METRICS, format_number, heading, scoring_line
+from ..evaluate_split import SETTINGS
+from ..pairs import STRATEGIES
+from ..report import METRICS, format_number, heading, scoring_line
 
 
 @dataclass(frozen=True, slots=True)

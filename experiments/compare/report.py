@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..storage import write_whole
-from .charts import Point, thin
-from .compare_page import render_comparison
-from .config import TrainConfig
-from .report import LOWER_IS_BETTER, to_json, to_plain
+from ...storage import write_whole
+from ..charts import Point, thin
+from ..config import TrainConfig
+from ..report import LOWER_IS_BETTER, to_json, to_plain
+from .page import render_comparison
 
 Report: TypeAlias = Mapping[str, Any]
 

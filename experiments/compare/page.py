@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .charts import line_chart, stroke
-from .compare_layout import Grid, grids_of, means_of, scoring_words, short, trained
-from .page import _STYLE, _listed, _pairs, _section, _text, _tile
-from .report import PARTS, SPLIT_PARTS, best_scores, format_number, heading
+from ..charts import line_chart, stroke
+from ..page import _STYLE, _listed, _pairs, _section, _text, _tile
+from ..report import PARTS, SPLIT_PARTS, best_scores, format_number, heading
+from .layout import Grid, grids_of, means_of, scoring_words, short, trained
 
 _LINES = 6  # in a chart; more could not be told apart
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 
-from ..models import MODELS
-from ..storage import has_checkpoint, write_whole
-from ..stream import EventLog
-from . import runs
-from .compare_report import make_comparison, write_comparison
-from .config import TrainConfig, load_config, parse_options
-from .fit import fit
-from .learn import make_model
-from .windows import windows_of
+from ...models import MODELS
+from ...storage import has_checkpoint, write_whole
+from ...stream import EventLog
+from .. import runs
+from ..config import TrainConfig, load_config, parse_options
+from ..fit import fit
+from ..learn import make_model
+from ..windows import windows_of
+from .report import make_comparison, write_comparison
 
 BASELINES = {
     "prequential": ("edgebank", "edgebank_window", "popularity", "recent_partner"),

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .compare_layout import grids_of, means_of, scoring_words, short, trained
-from .report import PARTS, SPLIT_PARTS, best_scores, format_number, heading, verdicts
+from ..report import PARTS, SPLIT_PARTS, best_scores, format_number, heading, verdicts
+from .layout import grids_of, means_of, scoring_words, short, trained
 
 
 def print_comparison(console: Console, comparison: Mapping[str, Any], place: str | None) -> None:
