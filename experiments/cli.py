@@ -35,6 +35,9 @@ app = typer.Typer(
 )
 
 Log = Annotated[str, typer.Argument(metavar="LOG", help="A file, the name of a data set, or demo.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML; flags win.")
+]
 Limit = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Only the first N events of the log.")
 ]
@@ -93,9 +96,7 @@ neutronstream train uci --resume"""
 @with_reading
 def _train(
     log: Log,
-    config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML; flags win.")
-    ] = None,
+    config_file: ConfigFile = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -124,8 +125,7 @@ def _train(
     settings, how = split_settings(flags)
     if resume and force:
         raise ValueError("--resume goes on with a run and --force replaces it: give one of them")
-    if output is not None and not output.strip():
-        raise ValueError(f"--output must name a folder: got {output!r}")
+    _check_output(output)
     config = load_config(config_file, settings)
     folder = runs.default_folder(log, config) if output is None else Path(output)
     how = {name: _as_text(value) for name, value in how.items()}
@@ -260,9 +260,7 @@ def _compare(
     seeds: Annotated[
         int, typer.Option(min=1, metavar="N", help="So many seeds, from --seed on.")
     ] = 3,
-    config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML; flags win.")
-    ] = None,
+    config_file: ConfigFile = None,
     output: Annotated[
         str | None, typer.Option(metavar="DIR", help="Folder. Default: runs/LOG-compare.")
     ] = None,
@@ -281,8 +279,7 @@ def _compare(
     not repeated: after Ctrl-C, or with more rows or seeds, the same command goes on.
     """
     settings, how = split_settings(flags)
-    if output is not None and not output.strip():
-        raise ValueError(f"--output must name a folder: got {output!r}")
+    _check_output(output)
     config = load_config(config_file, settings)
     from .compare import compare, default_folder, parse_models
     from .compare.tables import print_comparison
@@ -322,9 +319,7 @@ def _labels(
         str,
         typer.Option(metavar="logistic|mlp", help="What reads the label from an embedding."),
     ] = "logistic",
-    config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings in TOML; flags win.")
-    ] = None,
+    config_file: ConfigFile = None,
     output: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="Folder of the run. Default: that of `train`."),
@@ -344,8 +339,7 @@ def _labels(
     the event. The folder of the run gets labels.json.
     """
     settings, how = split_settings(flags)
-    if output is not None and not output.strip():
-        raise ValueError(f"--output must name a folder: got {output!r}")
+    _check_output(output)
     config = load_config(config_file, {"protocol": "split"} | settings)
     folder = runs.default_folder(log, config) if output is None else Path(output)
     how = ({} if force else runs.stored_reading(folder)) | {n: _as_text(v) for n, v in how.items()}
@@ -409,6 +403,11 @@ def _read(
         for note in events.notes:
             say(f"note: {note}")
     return events
+
+
+def _check_output(output: str | None) -> None:
+    if output is not None and not output.strip():
+        raise ValueError(f"--output must name a folder: got {output!r}")
 
 
 def _as_text(value: Any) -> Any:

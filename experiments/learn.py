@@ -100,6 +100,14 @@ def make_executor(log: EventLog, model: DynamicGNN, config: TrainConfig) -> Exec
     return EXECUTORS["batch" if config.consistency == "batch" else config.executor](replay)
 
 
+def count_levels(executor: Executor[Any], plan: Any, histogram: dict[int, int]) -> int:
+    """How many levels a prepared segment has; their widths go into the `histogram`."""
+    widths, counts = np.unique(executor.widths(plan), return_counts=True)
+    for width, count in zip(widths.tolist(), counts.tolist(), strict=True):
+        histogram[width] = histogram.get(width, 0) + count
+    return int(counts.sum())
+
+
 def step(
     executor: Executor[Any],
     plan: Any,

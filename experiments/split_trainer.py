@@ -25,7 +25,7 @@ from ..stream import Bool, EventLog, Float64, Int64
 from .config import TrainConfig
 from .evaluate_split import SplitEvaluation
 from .keeper import Keeper, below, moments_of, set_moments, under
-from .learn import NewModel, make_executor, make_model, step
+from .learn import NewModel, count_levels, make_executor, make_model, step
 from .report import to_plain
 from .split import split_log, training_log
 from .trainer import segments
@@ -151,16 +151,11 @@ class SplitTrainer:
         for start, stop in segments(0, len(replay.log), self.config.batch_size):
             plan = executor.prepare(replay.resolve(start, stop))
             if not number:
-                self._count_levels(plan)
+                count_levels(executor, plan, self.done.widths)
             loss = step(executor, plan, self.optimiser, self.config, f"epoch {number + 1}")
             total += loss * (stop - start)
             tell(stop - start)
         return total / len(replay.log)
-
-    def _count_levels(self, plan: Any) -> None:
-        widths, counts = np.unique(self.learning.widths(plan), return_counts=True)
-        for width, count in zip(widths.tolist(), counts.tolist(), strict=True):
-            self.done.widths[width] = self.done.widths.get(width, 0) + count
 
     @torch.no_grad()
     def _score(self, parts: Mapping[str, Any], tell: Tell) -> dict[str, Float64]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from ..stream import EventLog, Window
 from .config import TrainConfig
 from .evaluate import Evaluation
 from .keeper import below, moments_of, set_moments, under
-from .learn import NewModel, make_executor, make_model, step
+from .learn import NewModel, count_levels, make_executor, make_model, step
 from .report import to_plain
 
 
@@ -104,7 +103,7 @@ class Trainer:
                 plan = kept.get(start)
                 if plan is None:
                     plan = self.executor.prepare(self.replay.resolve(start, stop))
-                    levels += self._count_levels(plan)
+                    levels += count_levels(self.executor, plan, self.done.widths)
                     if not last:
                         kept[start] = plan
                 loss = step(self.executor, plan, self.optimiser, config, where)
@@ -125,13 +124,6 @@ class Trainer:
             "train_events_per_second": events / seconds,
             "seconds": seconds,
         }
-
-    def _count_levels(self, plan: Any) -> int:
-        """How many levels a prepared segment has; their widths go into the histogram."""
-        widths, counts = np.unique(self.executor.widths(plan), return_counts=True)
-        for width, count in zip(widths.tolist(), counts.tolist(), strict=True):
-            self.done.widths[width] = self.done.widths.get(width, 0) + count
-        return int(counts.sum())
 
     def to_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that a later window sees."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from ..models import DynamicGNN, Level, Written
 from ..stream import Int64
 from .executor import Executor, Outcome
-from .pieces import Piece, Rows, lay_out, spread
+from .pieces import Piece, Rows, lay_out, spread, write_links
 from .replay import PENDING
 from .scoring import Places
 from .segment import Segment
@@ -109,10 +109,7 @@ class BatchExecutor(Executor[Batch]):
             if renewed is not None:
                 for rows, written in renewed.links:
                     self.touch_links(np.unique(rows[rows > 0].cpu().numpy()) - 1)
-                    for name, value in written.links.items():
-                        table = state[name][:, 0]
-                        table[rows] = value.detach()
-                        table[0] = 0.0
+                    write_links(state, rows, written.links)
             for name in model.tables:
                 state.write(name, prepared.written, states[name].detach()[prepared.written_row])
             start = np.full_like(prepared.last_event, segment.start)

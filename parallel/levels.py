@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..stream import Int64
 from .executor import Executor, Outcome
-from .pieces import Piece, Rows, lay_out, spread
+from .pieces import Piece, Rows, lay_out, spread, write_links
 from .replay import Replay
 from .schedule import Schedule, schedule
 from .scoring import Places, Scored
@@ -80,7 +80,8 @@ class LevelExecutor(Executor[Plan]):
             written = model.update(piece.level(model, state, known, tape.read))
             states = piece.flat(written)
             tape.write(row, states | self._derive(states))
-            piece.write_links(state, written.links)
+            if piece.written is not None:
+                write_links(state, piece.written, written.links)
             if written.penalty is not None:
                 penalties.append(written.penalty)
             row += piece.num_writes

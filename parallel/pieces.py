@@ -94,13 +94,13 @@ class Piece:
             return {name: s.reshape(2 * self.size, -1) for name, s in written.states.items()}
         return {name: s[self.slots[0]] for name, s in written.states.items()}
 
-    def write_links(self, state: NodeState, links: Mapping[str, Tensor]) -> None:
-        """Set the values on links; state rows must have been touched."""
-        if self.written is not None:
-            for name, value in links.items():
-                table = state[name][:, 0]
-                table[self.written] = value.detach()
-                table[0] = 0.0
+
+def write_links(state: NodeState, rows: Tensor, links: Mapping[str, Tensor]) -> None:
+    """Set the values on links (n, 2, k) in `rows`, which must have been touched; 0 is padding."""
+    for name, value in links.items():
+        table = state[name][:, 0]
+        table[rows] = value.detach()
+        table[0] = 0.0
 
 
 def lay_out(

@@ -70,7 +70,8 @@ class Replay:
         self.sampler = NegativeSampler(
             log.events.src, log.events.dst, seed=seed, initial=log.initial
         )
-        self._member_scratch = np.full(log.num_nodes, -1, np.int64)
+        members = log.num_nodes if model.writes == "neighbors" else 0
+        self._member_scratch = np.full(members, -1, np.int64)
         self._fill_initial_links()
 
     def _fill_initial_links(self) -> None:

@@ -48,8 +48,7 @@ class NegativeSampler:
             "src": _first_appearances(before, np.asarray(log_src, np.int64)),
             "dst": _first_appearances(before, np.asarray(log_dst, np.int64)),
         }
-        self._ends = np.stack([log_src, log_dst], axis=1).astype(np.int64)
-        self._before = before
+        self._columns = before, log_src, log_dst
         # shuffled in part and put right for each row: a segment must not cost what all nodes do
         self._order = np.arange(sum(len(nodes) for nodes, _ in self._pools.values()))
 
@@ -101,7 +100,9 @@ class NegativeSampler:
 
     def _pool(self, role: Role) -> tuple[Int64, Int64]:
         if role == "any" and role not in self._pools:  # few models want it
-            nodes, since = _first_appearances(self._before, self._ends.ravel())
+            before, src, dst = self._columns
+            ends = np.stack([src, dst], axis=1).astype(np.int64).ravel()
+            nodes, since = _first_appearances(before, ends)
             self._pools["any"] = nodes, np.where(since < 0, since, since // 2)
         if role not in self._pools:
             raise ValueError(f"`role` must be 'src', 'dst' or 'any': got {role!r}")

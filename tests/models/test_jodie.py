@@ -18,9 +18,17 @@ from neutronstream.stream import EventLog
 
 from ..data import real_log
 from ..naive import random_log
-from ..parallel.runs import run
 from .naive_jodie import NaiveJODIE
-from .twins import assert_near, candidates_of, real_scores, replayed, strong, weights_of
+from .twins import (
+    assert_every_parameter_learns,
+    assert_levels_equal,
+    assert_near,
+    candidates_of,
+    real_scores,
+    replayed,
+    strong,
+    weights_of,
+)
 
 
 def with_features(log: EventLog, width: int = 3) -> EventLog:
@@ -116,20 +124,7 @@ def test_gradients_are_the_slopes_of_the_slow_model(name: str) -> None:
 @pytest.mark.parametrize("name", LOGS)
 def test_levels_equal_one_event_at_a_time(name: str, options: str) -> None:
     log = LOGS[name].head(100)
-    for dtype, bound in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
-        first, second = (
-            run(
-                *(log, new_model(log, **OPTIONS[options]), executor),
-                dtype=dtype,
-                size=60,
-                num_candidates=3,
-                learning_rate=1e-3 if dtype == torch.float64 else 0.0,
-            ).values
-            for executor in ("levels", "sequential")
-        )
-        for key, value in second.items():
-            scale = max(1.0, float(value.abs().max()) if value.numel() else 0.0)
-            assert value.numel() == 0 or (value - first[key]).abs().max() <= bound * scale, key
+    assert_levels_equal(log, new_model(log, **OPTIONS[options]), size=60, num_candidates=3)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -137,14 +132,7 @@ def test_levels_equal_one_event_at_a_time(name: str, options: str) -> None:
 def test_every_parameter_learns(name: str, options: str) -> None:
     log = LOGS[name].head(60)
     model = new_model(log, **OPTIONS[options])().double()
-    before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    _, _, outcome = replayed(log, model)
-    outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None and (parameter.grad != 0).any(), parameter_name
-    torch.optim.Adam(model.parameters(), lr=0.01).step()
-    for parameter_name, parameter in model.named_parameters():
-        assert not torch.equal(parameter, before[parameter_name]), parameter_name
+    assert_every_parameter_learns(log, model)
 
 
 def test_a_state_of_one_number_can_be_followed_by_hand() -> None:

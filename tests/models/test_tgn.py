@@ -22,9 +22,17 @@ from neutronstream.stream import EventLog
 
 from ..data import data_folder, real_log
 from ..naive import random_log
-from ..parallel.runs import run
 from .naive_tgn import NaiveTGN
-from .twins import assert_near, candidates_of, real_scores, replayed, strong, weights_of
+from .twins import (
+    assert_every_parameter_learns,
+    assert_levels_equal,
+    assert_near,
+    candidates_of,
+    real_scores,
+    replayed,
+    strong,
+    weights_of,
+)
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -121,20 +129,7 @@ def test_levels_equal_one_event_at_a_time(name: str, options: str) -> None:
     log = LOGS[name].head(80)
     if options == "learned":
         log = EventLog.from_arrays(log.events.src, log.events.dst, np.arange(len(log)))
-    for dtype, bound in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
-        first, second = (
-            run(
-                *(log, new_model(log, **OPTIONS[options]), executor),
-                dtype=dtype,
-                size=40,
-                num_candidates=2,
-                learning_rate=1e-3 if dtype == torch.float64 else 0.0,
-            ).values
-            for executor in ("levels", "sequential")
-        )
-        for key, value in second.items():
-            scale = max(1.0, float(value.abs().max()) if value.numel() else 0.0)
-            assert value.numel() == 0 or (value - first[key]).abs().max() <= bound * scale, key
+    assert_levels_equal(log, new_model(log, **OPTIONS[options]), size=40, num_candidates=2)
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -142,14 +137,7 @@ def test_levels_equal_one_event_at_a_time(name: str, options: str) -> None:
 def test_every_parameter_learns(name: str, options: str) -> None:
     log = LOGS[name].head(60)
     model = new_model(log, **OPTIONS[options])().double()
-    before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    _, _, outcome = replayed(log, model)
-    outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None and (parameter.grad != 0).any(), parameter_name
-    torch.optim.Adam(model.parameters(), lr=0.01).step()
-    for parameter_name, parameter in model.named_parameters():
-        assert not torch.equal(parameter, before[parameter_name]), parameter_name
+    assert_every_parameter_learns(log, model)
 
 
 def test_a_memory_of_one_number_can_be_followed_by_hand() -> None:

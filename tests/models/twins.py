@@ -12,6 +12,8 @@ from neutronstream.models import DynamicGNN
 from neutronstream.parallel import EXECUTORS, Outcome, Replay, Segment
 from neutronstream.stream import Bool, EventLog, Float64
 
+from ..parallel.runs import run
+
 SEED = 0
 
 
@@ -58,3 +60,35 @@ def assert_near(ours: Tensor, right: object, bound: float) -> None:
     found = ours.detach().double()
     assert found.shape == expected.shape
     assert (found - expected).abs().max() <= bound * max(1.0, float(expected.abs().max()))
+
+
+def assert_levels_equal(
+    log: EventLog, new_model: Callable[[], DynamicGNN], *, size: int, num_candidates: int
+) -> None:
+    """Both exact executors agree: 1e-12 in float64, over steps, and 1e-6 in float32."""
+    for dtype, bound in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        first, second = (
+            run(
+                *(log, new_model, executor),
+                dtype=dtype,
+                size=size,
+                num_candidates=num_candidates,
+                learning_rate=1e-3 if dtype == torch.float64 else 0.0,
+            ).values
+            for executor in ("levels", "sequential")
+        )
+        for key, value in second.items():
+            scale = max(1.0, float(value.abs().max()) if value.numel() else 0.0)
+            assert value.numel() == 0 or (value - first[key]).abs().max() <= bound * scale, key
+
+
+def assert_every_parameter_learns(log: EventLog, model: DynamicGNN) -> None:
+    """Each parameter has a gradient over the log as one segment, and a step moves it."""
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    _, _, outcome = replayed(log, model)
+    outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and (parameter.grad != 0).any(), name
+    torch.optim.Adam(model.parameters(), lr=0.01).step()
+    for name, parameter in model.named_parameters():
+        assert not torch.equal(parameter, before[name]), name
