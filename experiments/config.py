@@ -63,6 +63,11 @@ class TrainConfig(BaseModel):
         ge=1,
         lt=_END,
     )
+    evaluate_from: Literal["trained", "replay"] = Field(
+        default="trained",
+        description="Split: validate and test from the states that training left, or from the "
+        "whole log replayed with the weights held.",
+    )
 
     window: Literal["fixed", "tumbling", "growing", "adaptive"] = Field(
         default="fixed", description="How windows move over the log."
@@ -128,8 +133,10 @@ class TrainConfig(BaseModel):
         default="exact",
         description="Each event sees all before it; or, stale, those before its batch alone.",
     )
-    executor: Literal["levels", "sequential"] = Field(
-        default="levels", description="A level of independent events at a time, or one event."
+    executor: Literal["auto", "fused", "levels", "sequential"] = Field(
+        default="auto",
+        description="All events of a step in one scan, a level of them at a time, or one event; "
+        "auto scans where the model can.",
     )
     dtype: Literal["float32", "float64"] = Field(
         default="float32", description="Number type of states."
@@ -205,10 +212,10 @@ class TrainConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_execution(self) -> Self:
-        if self.consistency == "batch" and self.executor == "sequential":
+        if self.consistency == "batch" and self.executor != "auto":
             raise ValueError(
-                "`executor` sequential is exact by its nature: with `consistency` batch leave it "
-                "out"
+                f"`executor` {self.executor} is exact by its nature: with `consistency` batch "
+                "leave it out"
             )
         return self
 

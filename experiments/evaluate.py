@@ -52,8 +52,8 @@ class Evaluation:
     def update(self, segment: Segment, scores: Tensor, losses: Tensor) -> None:
         """Add the events of a segment: `scores` (n, 1 + m), own first; `losses` (n,)."""
         batch = self.log[segment.start : segment.stop]
-        valid = segment.candidates.valid
-        candidates = np.concatenate([batch.dst[:, None], segment.candidates.node], axis=1)
+        valid = segment.ranked_valid
+        candidates = np.concatenate([batch.dst[:, None], segment.ranked], axis=1)
         loss = losses.detach().cpu().double().numpy()
         late = np.arange(segment.start, segment.stop) >= len(self.log) // 2
         given: dict[str, Float64] = {self.model: scores.cpu().double().numpy()}

@@ -5,7 +5,7 @@
     train on the window, segment by segment        one optimiser step a segment, `epochs` times
     remember the state where the next one starts   in the last epoch
 
-With the protocol "split", `split_trainer` trains, validates and tests on parts of the log instead.
+With the protocol "split", `split` trains, validates and tests on parts of the log instead.
 Invariant: everything that a later window sees is a function of (log, config, seed), so a run that
 is killed and resumed equals one that never was, bit for bit.
 """
@@ -20,13 +20,14 @@ from typing import Any
 
 import torch
 
+from ..parallel.comm import Alone, Comm, agree, versions
 from ..stream import EventLog, Window
 from . import runs
 from .config import TrainConfig
-from .keeper import Keeper
+from .keeper import Keeper, share_progress
 from .learn import NewModel, named
 from .report import write_report
-from .split_trainer import SplitTrainer, run_epochs
+from .split import SplitTrainer, run_epochs
 from .summary import make_report, make_split_report
 from .trainer import Trainer
 from .windows import windows_of
@@ -42,6 +43,7 @@ def fit(
     force: bool = False,
     reading: Mapping[str, Any] | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
+    comm: Comm | None = None,
 ) -> dict[str, Any]:
     """The report of a run: by default every event predicted before it is learned.
 
@@ -55,9 +57,13 @@ def fit(
     window or epoch with its figures, `done_events` and `total_events`; within an epoch with these
     two and the last epoch's `epoch`, `loss` and `ap`.
 
+    On several ranks of a `comm`, all of which call this alike, the result is that of one, up to
+    rounding; the first one alone writes, reports progress and returns the whole report.
+
     Raises:
         ValueError: if the log is empty, the configuration does not fit it or this machine, the
-            loss diverges, or the folder holds a run (without `resume` or `force`) or is in use.
+            loss diverges, the folder holds a run (without `resume` or `force`) or is in use, or
+            the ranks differ in log, configuration or versions.
         CheckpointError: if the folder's checkpoint or report is damaged, or from another log or
             config.
         OSError: if a file cannot be written, for instance on a full disk; it is named.
@@ -70,6 +76,10 @@ def fit(
         raise ValueError("`folder` must name a folder, or be None to write nothing: got ''")
     if model is not None:
         config = named(config, model)
+    comm = comm or Alone()
+    progress = None if comm.rank else progress
+    if comm.size > 1:
+        agree(comm, {"log": log.checksum, **config.model_dump(mode="json"), **versions()})
     runs.check_device(config.device)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)
@@ -77,7 +87,7 @@ def fit(
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
             where = None if folder is None else Path(folder)
-            return _fit(log, config, where, model, resume, force, reading, progress)
+            return _fit(log, config, where, model, resume, force, reading, progress, comm)
     finally:
         torch.set_num_threads(threads)
 
@@ -91,16 +101,23 @@ def _fit(
     force: bool,
     reading: Mapping[str, Any] | None,
     progress: Callable[[dict[str, Any]], None] | None,
+    comm: Comm,
 ) -> dict[str, Any]:
     began = time.perf_counter()
     is_split = config.protocol == "split"
     windows = [] if is_split else list(windows_of(log, config))
-    if folder is not None and resume and runs.is_finished(folder):
-        return runs.finished_report(folder, log, config)
-    trainer = SplitTrainer(log, config, model) if is_split else Trainer(log, config, model)
+    writes, resumes = folder is not None and comm.rank == 0, folder is not None and resume
+    if resumes:
+        assert folder is not None
+        finished = runs.finished_report(folder, log, config) if runs.is_finished(folder) else None
+        if comm.gather_objects(finished is not None, "start")[0]:
+            return finished or {}
+    trainer: Trainer | SplitTrainer
+    trainer = (SplitTrainer if is_split else Trainer)(log, config, model, comm)
     with ExitStack() as stack:
         keeper = None
-        if folder is not None:  # all is valid: from here on the folder is changed
+        if writes:  # all is valid: from here on the folder is changed
+            assert folder is not None
             stack.enter_context(runs.locked(folder))
             keeper = Keeper(folder, log, config)
             if resume:
@@ -110,11 +127,14 @@ def _fit(
             else:
                 runs.check_is_free(folder)
             keeper.begin(reading)
+        if resumes and comm.size > 1:
+            share_progress(comm, trainer)
         if isinstance(trainer, SplitTrainer):
-            report = make_split_report(trainer, run_epochs(trainer, keeper, progress))
+            figures = run_epochs(trainer, keeper, progress)
+            report = {} if comm.rank else make_split_report(trainer, figures)
         else:
             report = _move(trainer, windows, keeper, began, progress)
-        if folder is not None:
+        if writes:
             write_report(folder, report)
     return report
 
@@ -151,4 +171,4 @@ def _move(
         if progress is not None:
             finished = sum(len(w.train) for w in windows[: index + 1])
             progress(done.windows[-1] | {"done_events": finished, "total_events": total})
-    return make_report(trainer)
+    return {} if trainer.replay.comm.rank else make_report(trainer)

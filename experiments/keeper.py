@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..parallel import Comm
 from ..storage import has_checkpoint, read_checkpoint, write_checkpoint, write_whole
 from ..stream import EventLog
 from .config import TrainConfig, to_toml
@@ -71,6 +74,18 @@ class Keeper:
         check_is_same(self.folder, meta["config"], meta["log"], self.log, self.config)
         trainer.from_checkpoint(tensors, meta)
         torch.set_rng_state(tensors["rng"])
+
+
+def share_progress(comm: Comm, trainer: Kept) -> None:
+    """Bring the trainers of all ranks to where that of the first one stands."""
+    data, meta = b"", {}
+    if comm.rank == 0:
+        tensors, meta = trainer.to_checkpoint()
+        data = to_bytes({n: t.contiguous() for n, t in tensors.items()})
+    data = comm.broadcast_bytes(data, "progress")
+    meta = comm.gather_objects(meta, "progress")[0]
+    if comm.rank:
+        trainer.from_checkpoint(from_bytes(data), meta)
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from numba import njit
 from ..stream import Float64, Int64
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def slot_of(keys: Int64, left: int, right: int) -> int:
     """The slot of the pair, or the empty one where it belongs."""
     mixed = left * 0x5BD1E995 + right * 0x27D4EB2F
@@ -27,7 +27,7 @@ def slot_of(keys: Int64, left: int, right: int) -> int:
     return slot
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def rehash(keys: Int64, values: Int64, new_keys: Int64, new_values: Int64) -> None:
     """Copy a table into a larger empty one."""
     for old in range(len(keys)):
@@ -37,7 +37,7 @@ def rehash(keys: Int64, values: Int64, new_keys: Int64, new_values: Int64) -> No
             new_values[slot] = values[old]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def run_edge_bank(
     keys: Int64,  # (slots,) pairs
     times: Int64,  # (slots,) when the pair was seen last
@@ -66,7 +66,7 @@ def run_edge_bank(
     return len(src)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def run_popularity(count: Int64, dst: Int64, candidates: Int64, scores: Float64) -> None:
     """Score by how often a candidate was a destination; `count` has a place for every node."""
     for event in range(len(dst)):
@@ -75,7 +75,7 @@ def run_popularity(count: Int64, dst: Int64, candidates: Int64, scores: Float64)
         count[dst[event]] += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def alive_until(tree: Int64, start: int, place: int) -> int:
     """How many of a row's places 0 .. `place` are alive, from its Fenwick tree."""
     total = 0
@@ -86,7 +86,7 @@ def alive_until(tree: Int64, start: int, place: int) -> int:
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def add_alive(tree: Int64, start: int, length: int, place: int, change: int) -> None:
     """Add `change` at a place of a row's Fenwick tree."""
     index = place + 1
@@ -95,7 +95,7 @@ def add_alive(tree: Int64, start: int, length: int, place: int, change: int) -> 
         index += index & -index
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def make_room(
     node: int,
     keys: Int64,
@@ -130,7 +130,7 @@ def make_room(
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def meet(
     node: int,
     other: int,
@@ -158,7 +158,7 @@ def meet(
     rows[node, 2] = place + 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def run_recent_partner(
     keys: Int64,  # (slots,) (node, partner), both directions of a meeting
     places: Int64,  # (slots,) the partner's place in the node's row

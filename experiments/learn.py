@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..models import MODELS, DynamicGNN, build
-from ..parallel import EXECUTORS, Executor, Replay
+from ..parallel import EXECUTORS, Comm, Executor, Replay
 from ..stream import EventLog
 from .config import TrainConfig
 
@@ -86,7 +86,9 @@ def make_model(log: EventLog, config: TrainConfig, model: NewModel | None = None
     return built.to(config.device, getattr(torch, config.dtype))
 
 
-def make_executor(log: EventLog, model: DynamicGNN, config: TrainConfig) -> Executor[Any]:
+def make_executor(
+    log: EventLog, model: DynamicGNN, config: TrainConfig, comm: Comm | None = None
+) -> Executor[Any]:
     """An executor of `config` at the start of `log`, with a replay of its own."""
     replay = Replay(
         log,
@@ -96,6 +98,7 @@ def make_executor(log: EventLog, model: DynamicGNN, config: TrainConfig) -> Exec
         device=config.device,
         check=config.check,
         consistency=config.consistency,
+        comm=comm,
     )
     return EXECUTORS["batch" if config.consistency == "batch" else config.executor](replay)
 
@@ -129,7 +132,11 @@ def step(
             f"the loss became {value} in {where}: "
             f"try a smaller `learning_rate` than {config.learning_rate}"
         )
+    stages = executor.stages
+    stages.enter("backward score")
     loss.backward()  # type: ignore[no-untyped-call]
+    executor.add_up_gradients()
+    stages.enter("step")
     for weight in executor.model.parameters():
         if weight.grad is None:  # Adam skips None but moves on at 0: executors differ in which
             weight.grad = torch.zeros_like(weight)
@@ -137,5 +144,7 @@ def step(
         torch.nn.utils.clip_grad_value_(executor.model.parameters(), config.clip)
     optimiser.step()
     executor.model.constrain()
+    stages.enter("commit")
     outcome.commit()
+    stages.pause()
     return value

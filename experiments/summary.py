@@ -10,7 +10,7 @@ from typing import Any
 from .. import __version__
 from ..stream import EventLog, suggest_window
 from .report import to_plain
-from .split_trainer import SplitTrainer
+from .split import SplitTrainer
 from .trainer import Trainer
 
 PACKAGES = ("torch", "numpy", "numba", "pyarrow", "scikit-learn")
@@ -44,6 +44,7 @@ def make_report(trainer: Trainer) -> dict[str, Any]:
                 "predict_events_per_second": _rate(done.stop, done.predict_seconds),
                 "seconds": done.seconds,
             },
+            "stage_seconds": done.stage_seconds,
             "levels": _levels(done.widths),
             "ranking": {
                 "candidates": config.candidates or "all",
@@ -94,6 +95,7 @@ def make_split_report(trainer: SplitTrainer, metrics: Mapping[str, Any]) -> dict
                 "new_nodes": len(split.new_nodes),
                 "val_time": split.val_time,
                 "test_time": split.test_time,
+                "evaluate_from": config.evaluate_from,
                 "best_epoch": None if best is None else best["epoch"],
                 "best_val_ap": None if best is None else best["val_ap"],
             },

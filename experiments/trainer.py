@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..parallel import Executor
+from ..parallel import Comm, Executor
 from ..storage import Mark
 from ..stream import EventLog, Window
 from .config import TrainConfig
@@ -37,17 +37,24 @@ class Progress:
     windows: list[dict[str, Any]] = field(default_factory=list)
     pending: dict[str, Any] = field(default_factory=dict)  # the prediction of the next window
     widths: dict[int, int] = field(default_factory=dict)  # level width -> levels
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
 
 class Trainer:
     """One run: model, store, optimiser and evaluation, moved forward a window at a time."""
 
-    def __init__(self, log: EventLog, config: TrainConfig, model: NewModel | None = None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        config: TrainConfig,
+        model: NewModel | None = None,
+        comm: Comm | None = None,
+    ) -> None:
         self.log = log
         self.config = config
         self.model = make_model(log, config, model)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
-        self.executor: Executor[Any] = make_executor(log, self.model, config)
+        self.executor: Executor[Any] = make_executor(log, self.model, config, comm)
         self.replay = self.executor.replay
         self.evaluation = Evaluation(log, config)
         self.done = Progress()
@@ -71,14 +78,20 @@ class Trainer:
                 scores = outcome.scores
                 if scores is None:  # nothing to rank against: one node, or the first event alone
                     scores = outcome.losses.new_zeros(len(segment), 1)
-                self.evaluation.update(segment, scores, outcome.losses)
-                self.evaluation.times.update(segment.start, outcome.expected)
+                self.replay.stages.enter("measure")
+                if self.replay.comm.rank == 0:
+                    self.evaluation.update(segment, scores, outcome.losses)
+                    self.evaluation.times.update(segment.start, outcome.expected)
+                self.replay.stages.enter("commit")
                 outcome.commit()
         self.replay.state.undo(self.carry)
+        self.done.stage_seconds = self.replay.stages.take(self.done.stage_seconds)
         self.done.stop = max(self.done.stop, test.stop)
         self.done.predict_seconds += time.perf_counter() - began
-        figures = self.evaluation.close_window() | {"seconds": time.perf_counter() - began}
-        return to_plain(figures)  # type: ignore[no-any-return]
+        seconds = {"seconds": time.perf_counter() - began}
+        if self.replay.comm.rank:
+            return seconds  # the first rank knows the rest
+        return to_plain(self.evaluation.close_window() | seconds)  # type: ignore[no-any-return]
 
     def train(self, window: Window, next_start: int | None) -> dict[str, Any]:
         """Train on the window from the state at its start; set `carry` where the next begins."""
@@ -114,6 +127,7 @@ class Trainer:
         if carry is not self.carry:
             state.forget(self.carry)
             self.carry = carry
+        self.done.stage_seconds = self.replay.stages.take(self.done.stage_seconds)
         seconds = time.perf_counter() - began
         events = (window.stop - window.start) * config.epochs
         self.done.train_events += events

@@ -1,6 +1,7 @@
 """Dynamic GNNs: the API to define one, and published models, one a file."""
 
-from .base import DynamicGNN, Reads
+from .base import DynamicGNN, Reads, can_scan
+from .chain import Chain, ChainMembers, Scanned
 from .dygnn import DyGNN
 from .dyrep import DyRep
 from .jodie import JODIE
@@ -15,6 +16,8 @@ __all__ = [
     "MODELS",
     "TGN",
     "Around",
+    "Chain",
+    "ChainMembers",
     "DyGNN",
     "DyRep",
     "DynamicGNN",
@@ -25,7 +28,9 @@ __all__ = [
     "Near",
     "Nodes",
     "Reads",
+    "Scanned",
     "Written",
     "build",
+    "can_scan",
     "options_of",
 ]

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..stream import Bool, EventBatch
+from .chain import Chain, Scanned
 from .views import Events, Level, Nodes, Written
 
 
@@ -94,6 +95,19 @@ class DynamicGNN(nn.Module, ABC):
         before = {name: level.ends[name].flatten(0, 1) for name in self.tables}  # (2 n, width)
         after = self.renew(before, message.flatten(0, 1))
         return Written({name: s.view(*message.shape[:2], -1) for name, s in after.items()})
+
+    @property
+    def scans(self) -> bool:
+        """Whether `scan` serves a model with these options."""
+        return False
+
+    def scan(self, chain: Chain) -> Scanned:
+        """All updates of a segment in one pass: what `update` makes of it event by event.
+
+        It is used in place of `update` on a CPU if `scans` says so, and no class below the one that
+        defines it overrides what it may stand for.
+        """
+        raise NotImplementedError
 
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
         """What `score` and `loss` find as `nodes.embedding`, (n, m, width); the first state read.
@@ -195,3 +209,26 @@ class DynamicGNN(nn.Module, ABC):
                     "(and fails on a level of one event), so that no parallel run can equal one "
                     "event at a time: use LayerNorm"
                 )
+
+
+_APART = frozenset(
+    {"__init__", "encode", "embed", "loss", "score", "expected_idle", "constrain", "scans"}
+)
+"""Methods that a scan does not stand for."""
+
+
+def can_scan(model: DynamicGNN) -> bool:
+    """Whether `model.scan` equals `model.update`, as far as can be known.
+
+    A class that changes another's update keeps its scan, which knows nothing of the change; then,
+    as for layers that are not what they were or have hooks, updates are called one by one.
+    """
+    if not model.scans:
+        return False
+    for found in type(model).__mro__:
+        own = {name for name, value in vars(found).items() if callable(value)}
+        if "scan" in own:
+            break
+        if own - _APART:
+            return False
+    return not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())

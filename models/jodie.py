@@ -16,7 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import DynamicGNN, Reads
+from .chain import Chain, Scanned
 from .rows import pad_rows
+from .scans.memory import scan_tanh
 from .time_encoding import Drift
 from .views import Events, Level, Nodes, Written
 
@@ -139,6 +141,21 @@ class JODIE(DynamicGNN):
         if self.decoder == "distance":
             state = F.normalize(state, dim=-1)
         return state[: len(read)]
+
+    @property
+    def scans(self) -> bool:
+        """With the decoder "link", which adds nothing to the cells."""
+        return self.decoder == "link" and all(type(cell) is nn.Linear for cell in self.cells)
+
+    def scan(self, chain: Chain) -> Scanned:
+        """The states of all events, each end told [own state, the other's, what is told]."""
+        weights, biases = [], []
+        for cell in self.cells:
+            assert isinstance(cell, nn.Linear)
+            weights.append(cell.weight)
+            biases.append(cell.bias)
+        told = chain.encoded["told"]
+        return Scanned({"state": scan_tanh(chain, chain.base["state"], told, weights, biases)})
 
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
         """The states projected to now, (n, m, width)."""

@@ -18,8 +18,13 @@ def pad_rows(x: Tensor) -> Tensor:
     return F.pad(x, (0, 0, 0, lacking)) if lacking else x
 
 
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W^T + b of `x` (..., inputs), W (outputs, inputs), row by row independent of the others."""
+    rows = x.reshape(-1, x.shape[-1])
+    result = F.linear(pad_rows(rows), weight, bias)[: len(rows)]
+    return result.view(*x.shape[:-1], result.shape[-1])
+
+
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
     """`layer` of `x` (..., in_features), row by row independent of the others."""
-    rows = x.reshape(-1, x.shape[-1])
-    result = F.linear(pad_rows(rows), layer.weight, layer.bias)[: len(rows)]
-    return result.view(*x.shape[:-1], result.shape[-1])
+    return product(x, layer.weight, layer.bias)

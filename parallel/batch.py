@@ -99,7 +99,7 @@ class BatchExecutor(Executor[Batch]):
             at = prepared.score_row[rows, columns]
             return {name: F.embedding(at, shown[name]) for name in names}
 
-        scored = self.scorer.score(segment, read, slice(None), embed=embed)
+        scored = self.scorer.score(segment.part(), read, slice(None), embed=embed)
         penalty = None
         if renewed is not None and renewed.penalties and len(segment):
             total = torch.cat(renewed.penalties).sum()
@@ -116,7 +116,7 @@ class BatchExecutor(Executor[Batch]):
             kept = np.stack([prepared.last_event + 1, start], axis=1)
             state.write(PENDING, prepared.written, torch.from_numpy(kept))
 
-        return Outcome.of(scored, penalty, commit)
+        return self.outcome(segment, scored, penalty, commit)
 
     def _by_update(self, nodes: Int64, last: Int64, seen: Int64, kept: Int64) -> Renewed:
         """`nodes` (p,) after the last events (p,) that wrote them, as of `seen` (p,).

@@ -13,12 +13,14 @@ from typing import Generic, TypeVar
 import numpy as np
 from torch import Tensor
 
-from ..models import DynamicGNN
+from ..models import DynamicGNN, Events
 from ..storage import NodeState
 from ..stream import Int64
 from .replay import Replay
 from .scoring import Scored, Scorer
 from .segment import Segment
+from .sharing import sum_gradients, together
+from .stages import Stages
 
 Prepared = TypeVar("Prepared")
 
@@ -33,14 +35,6 @@ class Outcome:
     pair_scores: Tensor | None = None  # (n, 1 + q): the event's own pair, then those asked for
     embedded: Tensor | None = None  # (n, width) of the event's source, if asked for; no gradient
     expected: Tensor | None = None  # (n,) `expected_idle` of the model, if it has one
-
-    @classmethod
-    def of(cls, scored: Scored, penalty: Tensor | None, commit: Callable[[], None]) -> Outcome:
-        """The outcome of what was scored, the losses with a `penalty` (n,) added."""
-        losses = scored.losses if penalty is None else scored.losses + penalty
-        return cls(
-            *(losses, scored.scores, commit, scored.pair_scores, scored.embedded, scored.expected)
-        )
 
 
 class Executor(ABC, Generic[Prepared]):
@@ -57,6 +51,7 @@ class Executor(ABC, Generic[Prepared]):
         self.replay = replay
         self.model: DynamicGNN = replay.model
         self.state: NodeState = replay.state
+        self.stages: Stages = replay.stages
         self.scorer = Scorer(
             *(replay.model, replay.log, replay.dtype, replay.device),
             once=replay.model.timeless and self.consistency == "batch",
@@ -76,6 +71,42 @@ class Executor(ABC, Generic[Prepared]):
 
         With `embed` the outcome holds the embeddings of the events' sources.
         """
+
+    def outcome(
+        self,
+        segment: Segment,
+        scored: Scored,
+        penalty: Tensor | None,
+        commit: Callable[[], None],
+    ) -> Outcome:
+        """What every rank has `scored` of its own events, of all ranks; a `penalty` (n,) added."""
+        losses = scored.losses if penalty is None else scored.losses + penalty[segment.own]
+        comm, n = self.replay.comm, len(segment)
+        self.stages.enter("exchange" if comm.size > 1 else "score")
+
+        def whole(own: Tensor | None) -> Tensor | None:
+            return None if own is None else together(comm, own, n)
+
+        return Outcome(
+            together(comm, losses, n),
+            whole(scored.scores),
+            commit,
+            whole(scored.pair_scores),
+            whole(scored.embedded),
+            whole(scored.expected),
+        )
+
+    def add_up_gradients(self) -> None:
+        """Make the gradients of parameters whole: each rank has a share of them after backward."""
+        comm = self.replay.comm
+        if comm.size > 1:
+            self.stages.enter("exchange")
+            sum_gradients(comm, self.model.parameters())
+
+    def encode(self, events: Events) -> dict[str, Tensor]:
+        """What the model makes of the events themselves, each (n, ...)."""
+        known = self.model.encode(events)
+        return {n: self.stages.on_backward("backward hoist", v) for n, v in known.items()}
 
     def touch_links(self, links: Int64) -> None:
         """Make room for these directed links, and tell the journal that they may change."""

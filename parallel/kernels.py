@@ -6,17 +6,18 @@ from numba import njit
 from ..stream import Bool, Int64
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def resolve_rows(
     read_start: Int64,  # (n + 1,) where the reads of each event begin
     read_node: Int64,
     write_start: Int64,  # (n + 1,)
     write_node: Int64,
-    scored: Int64,  # (n, m) nodes read for scoring only; they order nothing
+    scored: Int64,  # (p, m) nodes read for scoring only; they order nothing
+    first_scored: int,  # the event of the first of these rows
     row_of: Int64,  # (num_nodes,) all -1; scratch, left as it was found
     base: Int64,  # out, room for every distinct node
     read_row: Int64,  # out; base rows are 0.., the row of write slot w is -1 - w
-    score_row: Int64,  # out, (n, m)
+    score_row: Int64,  # out, (p, m)
     level: Int64,  # out, (n,)
     last_row: Int64,  # out, like base: the last version of each base node
 ) -> int:
@@ -29,14 +30,16 @@ def resolve_rows(
     slot_level = np.zeros(len(write_node), np.int64)
     for event in range(len(level)):
         depth = 0
-        for column in range(scored.shape[1]):
-            node = scored[event, column]
+        place = event - first_scored
+        columns = scored.shape[1] if 0 <= place < len(scored) else 0
+        for column in range(columns):
+            node = scored[place, column]
             if row_of[node] == -1:
                 base[num_base] = node
                 last_row[num_base] = num_base
                 row_of[node] = num_base
                 num_base += 1
-            score_row[event, column] = last_row[row_of[node]]
+            score_row[place, column] = last_row[row_of[node]]
         for slot in range(read_start[event], read_start[event + 1]):
             node = read_node[slot]
             if row_of[node] == -1:
@@ -62,7 +65,7 @@ def resolve_rows(
     return num_base
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def cut_pieces(
     order: Int64,  # (n,) events level by level
     level: Int64,  # (n,)
@@ -98,7 +101,7 @@ def cut_pieces(
     return pieces
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def pad_lists(
     order: Int64,
     piece_stop: Int64,
@@ -130,7 +133,7 @@ def pad_lists(
             place += 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def collect_members(
     ends: Int64,  # (n, 2)
     indptr: Int64,  # (2 n + 1,) the neighbours of both ends of each event
@@ -164,3 +167,32 @@ def collect_members(
             slot_of[member[place]] = -1
         member_start[event + 1] = count
     return count
+
+
+@njit(cache=True, nogil=True)
+def join_events(
+    read_start: Int64,  # (n + 1,) where the reads of each event begin
+    read_row: Int64,  # rows below `num_base` were written by no event
+    num_base: int,
+    writer: Int64,  # (w,) the event that wrote each row from `num_base` on
+    parent: Int64,  # (n,) 0, 1, ..; becomes the first event of each event's component
+) -> None:
+    """Join every event with those whose rows it reads."""
+    for event in range(len(parent)):
+        for slot in range(read_start[event], read_start[event + 1]):
+            row = read_row[slot]
+            if row < num_base:
+                continue
+            one, other = event, writer[row - num_base]
+            while parent[one] != one:
+                parent[one] = parent[parent[one]]
+                one = parent[one]
+            while parent[other] != other:
+                parent[other] = parent[parent[other]]
+                other = parent[other]
+            if one < other:
+                parent[other] = one
+            else:
+                parent[one] = other
+    for event in range(len(parent)):  # a parent stands before its children
+        parent[event] = parent[parent[event]]

@@ -6,6 +6,7 @@ in one call each; the graph is never rewound, whatever windows do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,11 @@ import torch
 from ..models import DynamicGNN, Events
 from ..storage import DynamicGraph, NegativeSampler, NodeState, OracleGraph, compare, uniform
 from ..stream import TICKS_PER_SECOND, Bool, EventLog, Float64, Int64
+from .comm import Alone, Comm
 from .kernels import collect_members
 from .segment import Beside, Consistency, Members, Neighbors, Recent, Segment
+from .sharing import share_rows
+from .stages import Stages
 
 PENDING = "pending"
 """The table of a stale run: of each node, 1 + the last event that wrote it, and its batch's start.
@@ -27,7 +31,8 @@ class Replay:
     """The store of one run.
 
     With `consistency="batch"` all events of a segment see graph and states as of its first event,
-    as the usual stale training does; it must then be run by the executor of that name.
+    as the usual stale training does; it must then be run by the executor of that name.  Of the
+    ranks of `comm` each scores its share of the events.
     """
 
     def __init__(
@@ -40,6 +45,7 @@ class Replay:
         device: torch.device | str = "cpu",
         check: bool = False,
         consistency: Consistency = "exact",
+        comm: Comm | None = None,
     ) -> None:
         model.check()
         if consistency not in ("exact", "batch"):
@@ -50,6 +56,8 @@ class Replay:
         self.dtype = dtype
         self.seed = seed
         self.consistency = consistency
+        self.comm = comm or Alone()
+        self.stages = Stages()
         self.graph = DynamicGraph(log.initial, log.num_nodes)
         self.oracle = OracleGraph(log.initial) if check else None
         tables = dict(model.tables) | dict.fromkeys(model.link_tables, 1)
@@ -115,6 +123,7 @@ class Replay:
         own pair before them.  With `score=False` nothing is, and losses are 0: the quick way to
         bring states forward.
         """
+        self.stages.enter("resolve")
         self.apply(stop)
         positions = np.arange(start, stop)
         seen = positions if self.consistency == "exact" else np.full_like(positions, start)
@@ -136,14 +145,18 @@ class Replay:
         ]
         sides = [np.empty((len(batch), 0), np.int64)] * 2
         if pairs is not None:
-            own = (batch.src, batch.dst)
-            sides = [np.column_stack([a, b]) for a, b in zip(own, pairs, strict=True)]
+            both = (batch.src, batch.dst)
+            sides = [np.column_stack([a, b]) for a, b in zip(both, pairs, strict=True)]
         everywhere = np.ones(sides[0].shape, bool)
         real = np.ones((len(batch), 1), bool)
         shown = [(batch.src[:, None], real), (batch.dst[:, None], real), *others, candidates]
         shown += [(side, everywhere) for side in sides]
-        beside = [self._beside(nodes, valid, positions, seen) for nodes, valid in shown]
-        return self._segment(positions, seen, ends, tuple(beside))
+        own = slice(*share_rows(len(batch), self.comm.rank, self.comm.size))
+        beside = [
+            self._beside(nodes[own], valid[own], positions[own], seen[own])
+            for nodes, valid in shown
+        ]
+        return self._segment(positions, seen, ends, own, beside, candidates)
 
     def updates(self, positions: Int64, seen: Int64) -> Segment:
         """The updates of the events at `positions`, each as of the position in `seen`.
@@ -155,14 +168,22 @@ class Replay:
         return self._unscored(positions, seen, ends)
 
     def _unscored(self, positions: Int64, seen: Int64, ends: Int64) -> Segment:
+        own = slice(*share_rows(len(positions), self.comm.rank, self.comm.size))
+        shape = (own.stop - own.start, 0)
         nothing = self._beside(
-            *(np.empty((len(positions), 0), np.int64), np.empty((len(positions), 0), bool)),
-            *(positions, seen),
+            *(np.empty(shape, np.int64), np.empty(shape, bool), positions[own], seen[own])
         )
-        return self._segment(positions, seen, ends, (nothing,) * 7)
+        none = (nothing.node, nothing.valid)
+        return self._segment(positions, seen, ends, own, (nothing,) * 7, none)
 
     def _segment(
-        self, positions: Int64, seen: Int64, ends: Int64, beside: tuple[Beside, ...]
+        self,
+        positions: Int64,
+        seen: Int64,
+        ends: Int64,
+        own: slice,
+        beside: Sequence[Beside],
+        candidates: tuple[Int64, Bool],
     ) -> Segment:
         reads, log = self.model.reads, self.log.events
         last = self._last(ends, seen)
@@ -182,7 +203,10 @@ class Replay:
                 "any", positions, wanted, ends, stream=2, replace=False
             )
         noise = uniform(self.seed, "noise", positions, reads.noise)
-        return Segment(positions, events, ends, neighbors, members, sampled, valid, noise, *beside)
+        return Segment(
+            *(positions, events, ends, neighbors, members, sampled, valid, noise, *candidates, own),
+            *beside,
+        )
 
     def _column(self, values: npt.NDArray[Any] | None, positions: Int64) -> torch.Tensor | None:
         if values is None:
@@ -214,7 +238,9 @@ class Replay:
         n, m = nodes.shape
         k, time = self.model.reads.k, self.log.events.time
         flat, at = nodes.ravel(), np.repeat(seen, m)
+        stage = self.stages.enter("sample")
         found = self.graph.sample(flat, at, k)
+        self.stages.enter(stage or "resolve")
         if self.oracle is not None:
             compare(found, self.oracle.sample(flat, at, k), flat, at)
         columns = np.arange(k)

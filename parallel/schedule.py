@@ -22,7 +22,7 @@ class Schedule:
 
     base: Int64  # (b,) the node of each base row
     read_row: Int64  # (r,) the row that each read sees
-    score_row: Int64  # (n, m) the row that each scored node is seen in
+    score_row: Int64  # (n or fewer, m) the row that each scored node is seen in
     write_row: Int64  # (w,) the row that each write makes
     last_row: Int64  # (b,) the row of the last version of each base node
     level: Int64  # (n,) from 0
@@ -53,13 +53,15 @@ def schedule(
     write_node: Int64,
     scored: Int64 | None = None,
     *,
+    first_scored: int = 0,
     scratch: Int64 | None = None,
 ) -> Schedule:
     """The schedule of `n` events that read and write the given nodes.
 
     Event `e` reads `read_node[read_start[e]:read_start[e + 1]]` and then writes the nodes of its
     slice of `write_node`; where it writes a node twice, the last write stands.  `scored` (n, m)
-    names nodes whose version before the event is wanted although the event does not depend on it.
+    names nodes whose version before the event is wanted although the event does not depend on it;
+    with `first_scored` its m <= n rows are of the events from there on.
     `scratch` is (num_nodes,) of -1, kept by callers that schedule often.
 
     >>> ends = np.array([0, 1, 1, 2, 3, 4])  # (a, b), (b, c), (d, e)
@@ -80,7 +82,7 @@ def schedule(
     score_row = np.empty(scored.shape, np.int64)
     level = np.empty(num_events, np.int64)
     count = resolve_rows(
-        *(read_start, read_node, write_start, write_node, scored, scratch),
+        *(read_start, read_node, write_start, write_node, scored, first_scored, scratch),
         *(base, read_row, score_row, level, last),
     )
     order = np.argsort(level, kind="stable")

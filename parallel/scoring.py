@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..models import Around, DynamicGNN, Events, Nodes
+from ..models.views import StateRows
 from ..stream import EventLog, Int64
 from .segment import Beside, Recent, Segment
 
@@ -33,8 +34,11 @@ class ReadScored(Protocol):
 
     def __call__(
         self, names: tuple[str, ...], columns: Places, rows: Places, grad: bool
-    ) -> dict[str, Tensor]:
-        """Each (rows, columns, width); of arrays, that of their common shape."""
+    ) -> Mapping[str, Tensor]:
+        """Each (rows, columns, width); of arrays, that of their common shape.
+
+        As `StateRows` they are gathered only where they are used.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +138,7 @@ class Scorer:
     ) -> list[Nodes]:
         """The views that a loss is made of, which are embedded together."""
         nodes = (self._distinct if self.once else self._view)(columns, read, rows, events, True)
-        spans = [slice(c.own.start, c.own.stop) for c in columns]
-        return [_each(lambda values, span=span: values[:, span], nodes) for span in spans]
+        return _apart(nodes, [len(column.beside) for column in columns])
 
     def _distinct(
         self,
@@ -160,12 +163,12 @@ class Scorer:
         gap, idle, valid = (
             self._tensor(a[row, column]) for a in (beside.gap, beside.idle, beside.valid)
         )
-        own = read(model.reads.scored, start + column, row, grad)
+        own = dict(read(model.reads.scored, start + column, row, grad))
         at = torch.from_numpy(row[:, 0])
         each = Events(*(None if c is None else c[at] for c in _columns(events)))  # type: ignore[arg-type]
         embedded = model.embed(each, Nodes(own, gap, idle, valid, around))[:, 0]
         everywhere = slice(start, start + shape[1])
-        states = read(model.reads.scored, everywhere, rows, grad)
+        states = dict(read(model.reads.scored, everywhere, rows, grad))
         gap, idle, valid = (self._tensor(a[rows]) for a in (beside.gap, beside.idle, beside.valid))
         place = self._tensor(back.reshape(shape).astype(np.int64))
         return Nodes(states, gap, idle, valid, None, F.embedding(place, embedded))
@@ -184,7 +187,7 @@ class Scorer:
         for group in _runs(columns):
             beside = _joined([column.beside for column in group])
             own = slice(group[0].own.start, group[-1].own.stop)
-            states = read(model.reads.scored, own, rows, grad)
+            states = dict(read(model.reads.scored, own, rows, grad))
             around = None
             if beside.recent is not None:
                 span = slice(group[0].around.start, group[-1].around.stop)
@@ -198,7 +201,7 @@ class Scorer:
         return replace(nodes, embedded=model.embed(events, nodes))
 
     def _around(
-        self, recent: Recent, states: dict[str, Tensor], rows: slice | tuple[Int64, Int64]
+        self, recent: Recent, states: Mapping[str, Tensor], rows: slice | tuple[Int64, Int64]
     ) -> Around:
         log, event = self.log.events, recent.event[rows]
         shape = event.shape
@@ -210,7 +213,7 @@ class Scorer:
             return None if values is None else self._tensor(values[event]).to(self.dtype)
 
         return Around(
-            {name: s.view(*shape, s.shape[-1]) for name, s in states.items()},
+            _changed(lambda s: s.reshape(*shape, *s.shape[2:]), states),
             *(mask, gap, idle_gap, is_src, self._tensor(log.kind[event].astype(np.int64))),
             *(column(log.weight), column(log.features)),
         )
@@ -268,6 +271,27 @@ def _side_by_side(parts: list[Nodes]) -> Nodes:
     return _each(lambda *values: torch.cat(values, dim=1), *parts)
 
 
+def _apart(nodes: Nodes, sizes: list[int]) -> list[Nodes]:
+    """One view as several of `sizes` nodes each; every tensor is split once."""
+
+    def column(values: Tensor | None) -> Sequence[Any]:
+        return [None] * len(sizes) if values is None else values.split(sizes, dim=1)
+
+    def states(values: Mapping[str, Tensor]) -> Sequence[Mapping[str, Tensor]]:
+        if isinstance(values, StateRows):
+            return [StateRows(values.tables, rows) for rows in column(values.rows)]
+        parts = [column(each) for each in values.values()]
+        return [dict(zip(values, each, strict=True)) for each in zip(*parts, strict=True)]
+
+    near: Sequence[Around | None] = [None] * len(sizes)
+    if nodes.around is not None:
+        a = nodes.around
+        known = (a.mask, a.gap, a.idle_gap, a.is_src, a.kind, a.weight, a.features)
+        near = list(map(Around, states(a.states), *map(column, known)))
+    times = map(column, (nodes.gap, nodes.idle, nodes.valid))
+    return list(map(Nodes, states(nodes.states), *times, near, column(nodes.embedded)))
+
+
 def _single(nodes: Nodes) -> Nodes:
     """(n, q) nodes as (n q, 1)."""
     return _each(lambda values: values.reshape(-1, 1, *values.shape[2:]), nodes)
@@ -275,9 +299,6 @@ def _single(nodes: Nodes) -> Nodes:
 
 def _each(change: Callable[..., Tensor], *views: Nodes) -> Nodes:
     """A view made of others by `change` of every tensor in them."""
-
-    def states(maps: list[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        return {name: change(*(m[name] for m in maps)) for name in maps[0]}
 
     def parts(items: Sequence[Nodes | Around], names: tuple[str, ...]) -> dict[str, Any]:
         columns = {name: [getattr(item, name) for item in items] for name in names}
@@ -287,6 +308,14 @@ def _each(change: Callable[..., Tensor], *views: Nodes) -> Nodes:
     if views[0].around is not None:
         near = [view.around for view in views if view.around is not None]
         names = ("mask", "gap", "idle_gap", "is_src", "kind", "weight", "features")
-        around = Around(states([a.states for a in near]), **parts(near, names))
+        around = Around(_changed(change, *(a.states for a in near)), **parts(near, names))
     known = parts(views, ("gap", "idle", "valid", "embedded"))
-    return Nodes(states([v.states for v in views]), around=around, **known)
+    return Nodes(_changed(change, *(v.states for v in views)), around=around, **known)
+
+
+def _changed(change: Callable[..., Tensor], *maps: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """States after a `change` of their leading dimensions; of those not gathered, of their rows."""
+    first = maps[0]
+    if isinstance(first, StateRows):
+        return StateRows(first.tables, change(*(m.rows for m in maps if isinstance(m, StateRows))))
+    return {name: change(*(m[name] for m in maps)) for name in first}

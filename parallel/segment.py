@@ -6,7 +6,7 @@ first event (stale).  So nothing in a segment depends on how it will be executed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -68,7 +68,10 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Events with all that surrounds them; `[start, stop)` of the log unless `positions` differ."""
+    """Events with all that surrounds them; `[start, stop)` of the log unless `positions` differ.
+
+    What is scored stands beside the m events of `own` only: all of them, or a rank's share.
+    """
 
     positions: Int64  # (n,)
     events: Events
@@ -78,13 +81,16 @@ class Segment:
     sampled: Int64  # (n, s)
     sampled_valid: Bool  # (n, s)
     noise: Float64  # (n, q)
-    src: Beside  # (n, 1)
-    dst: Beside  # (n, 1)
-    other_src: Beside  # (n, num_negatives), or none
-    other_dst: Beside  # (n, num_negatives)
-    candidates: Beside  # (n, m) destinations to rank the event's own against
-    pair_src: Beside  # (n, 1 + q) pairs to be scored, the event's own first; or none at all
-    pair_dst: Beside  # (n, 1 + q)
+    ranked: Int64  # (n, c) destinations to rank the event's own against
+    ranked_valid: Bool  # (n, c)
+    own: slice  # of the events
+    src: Beside  # (m, 1)
+    dst: Beside  # (m, 1)
+    other_src: Beside  # (m, num_negatives), or none
+    other_dst: Beside  # (m, num_negatives)
+    candidates: Beside  # (m, c) those of `ranked`
+    pair_src: Beside  # (m, 1 + q) pairs to be scored, the event's own first; or none at all
+    pair_dst: Beside  # (m, 1 + q)
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -105,10 +111,28 @@ class Segment:
         learned = (self.src, self.dst, self.other_src, self.other_dst)
         return (*learned, self.candidates, self.pair_src, self.pair_dst)
 
+    def part(self) -> Segment:
+        """The segment of `own` alone, to be scored."""
+        if self.own == slice(0, len(self)):
+            return self
+        return replace(
+            self,
+            positions=self.positions[self.own],
+            events=take(self.events, self.own),
+            ends=self.ends[self.own],
+            own=slice(0, len(self.src.node)),
+        )
+
     def scored(self) -> Int64:
-        """Every node that is read for scoring, (n, columns): those beside, then around them."""
+        """Every node that is read for scoring, (m, columns): those beside, then around them."""
         columns = [b.node for b in self.beside]
         for recent in (b.recent.node for b in self.beside if b.recent is not None):
             n, m, k = recent.shape
             columns.append(recent.reshape(n, m * k))
         return np.concatenate(columns, axis=1)
+
+
+def take(events: Events, rows: slice | Int64) -> Events:
+    """Some of the events."""
+    columns = (events.kind, events.gap, events.weight, events.features)
+    return Events(*(None if c is None else c[rows] for c in columns))  # type: ignore[arg-type]

@@ -20,12 +20,21 @@ from torch.func import functional_call
 from ..models import DynamicGNN, Level, Links, Members, Near
 from ..stream import Int64
 from .executor import Executor, Outcome
+from .replay import Replay
 from .scoring import Places, Scored, take
 from .segment import Segment
 
 
 class SequentialExecutor(Executor[Segment]):
     """Runs events in log order with one call of the model's methods for each."""
+
+    def __init__(self, replay: Replay) -> None:
+        super().__init__(replay)
+        if replay.comm.size > 1:
+            raise ValueError(
+                "the executor 'sequential' is the reference of one process: start it on one rank, "
+                f"or use 'auto'; got {replay.comm.size} ranks"
+            )
 
     def prepare(self, segment: Segment) -> Segment:
         return segment
@@ -75,7 +84,7 @@ class SequentialExecutor(Executor[Segment]):
             empty if losses is None else losses,
             *(together(name) for name in ("scores", "pair_scores", "embedded", "expected")),
         )
-        return Outcome.of(whole, torch.cat(penalties) if penalties else None, commit)
+        return self.outcome(segment, whole, torch.cat(penalties) if penalties else None, commit)
 
     def _score(self, segment: Segment, i: int, latest: _Latest, embed: bool) -> Scored:
         def read(

@@ -15,6 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .comm import Comm
+from .sharing import Shares, collect_grads, fill_rows
+from .stages import Stages
+
 
 class Tape:
     """Tables (num_rows, width) by name, without gradient of their own; `token` is the latest."""
@@ -36,11 +40,21 @@ class Tape:
         )
         return result
 
-    def write(self, start: int, values: Mapping[str, Tensor]) -> None:
-        """Fill the rows from `start` with `values`, each (num_rows, width)."""
+    def write(self, rows: slice | Tensor, values: Mapping[str, Tensor]) -> None:
+        """Fill `rows` (n,) with `values`, each (n, width)."""
         self.token = _Write.apply(  # type: ignore[no-untyped-call]
-            self.token, self, start, tuple(values), *values.values()
+            self.token, self, rows, tuple(values), *values.values()
         )
+
+    def exchange(self, comm: Comm, shares: Shares) -> None:
+        """Take the rows that other ranks have made; going back, give them their gradients."""
+        self.token = _Exchange.apply(  # type: ignore[no-untyped-call]
+            self.token, self, comm, shares
+        )
+
+    def mark(self, stages: Stages, name: str) -> None:
+        """When all later reads have their gradient, the stage `name` begins."""
+        self.token = stages.on_backward(name, self.token)
 
     def close(self) -> None:
         """No more writes: lets go of the token, which would keep the tape alive through its graph.
@@ -79,18 +93,36 @@ class _Read(Function):
 class _Write(Function):
     @staticmethod
     def forward(
-        ctx: Any, token: Tensor, tape: Tape, start: int, names: tuple[str, ...], *values: Tensor
+        ctx: Any,
+        token: Tensor,
+        tape: Tape,
+        rows: slice | Tensor,
+        names: tuple[str, ...],
+        *values: Tensor,
     ) -> Tensor:
         ctx.set_materialize_grads(False)
-        stop = start + len(values[0])
-        ctx.tape, ctx.names, ctx.start, ctx.stop = tape, names, start, stop
+        ctx.tape, ctx.names, ctx.rows = tape, names, rows
         for name, value in zip(names, values, strict=True):
-            tape.rows[name][start:stop] = value
+            tape.rows[name][rows] = value
         return token.new_empty(0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
-        span = slice(ctx.start, ctx.stop)
         # copies: a state that is passed on as it is would bring a view of the table back to it
-        grads = (ctx.tape.grad_of(name)[span].clone() for name in ctx.names)
+        grads = (ctx.tape.grad_of(name)[ctx.rows].clone() for name in ctx.names)
         return (None, None, None, None, *grads)
+
+
+class _Exchange(Function):
+    @staticmethod
+    def forward(ctx: Any, token: Tensor, tape: Tape, comm: Comm, shares: Shares) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.tape, ctx.comm, ctx.shares = tape, comm, shares
+        fill_rows(comm, shares, tuple(tape.rows.values()))
+        return token.new_empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[None, ...]:
+        grads = tuple(ctx.tape.grad_of(name) for name in ctx.tape.rows)
+        collect_grads(ctx.comm, ctx.shares, grads)
+        return None, None, None, None

@@ -39,7 +39,7 @@ USED, NUM_LINKS, NUM_NODES = 0, 1, 2
 FIRST_CAPACITY = 4  # words in a node's first block
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def mix(x: np.uint64) -> np.uint64:
     """The finaliser of splitmix64 (Steele, Lea, Flood 2014): each bit stirs all bits."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -47,19 +47,19 @@ def mix(x: np.uint64) -> np.uint64:
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def fold(state: np.uint64, word: int | np.uint64) -> np.uint64:
     """The state of a counter-based generator after one more word of its key."""
     return mix(state + np.uint64(0x9E3779B97F4A7C15) + mix(np.uint64(word)))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def pair_of(u: int, v: int) -> int:
     """One number, not 0, for an undirected pair of ids below 2**31."""
     return (min(u, v) << 32 | max(u, v)) + 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def slot_of(table: Int64, pair: int) -> np.int64:
     """The slot that holds `pair`, or the empty one where it belongs."""
     mask = len(table) - 1
@@ -69,7 +69,7 @@ def slot_of(table: Int64, pair: int) -> np.int64:
     return slot
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def refill(table: Int64, made: Int64, num_links: int) -> None:
     """Put the links into an empty table, in order of creation (undo relies on it)."""
     for i in range(num_links):
@@ -77,7 +77,7 @@ def refill(table: Int64, made: Int64, num_links: int) -> None:
         table[slot_of(table, pair)] = pair
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def move_block(
     heads: Int64, pool: Int64, free: Int64, counts: Int64, node: int, which: int
 ) -> bool:
@@ -106,13 +106,13 @@ def move_block(
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def run_of(word: int) -> int:
     """How many entries of the same role stand directly before this one of an event list."""
     return (word >> ROLE_BITS) & MAX_RUN
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def apply_events(
     heads: Int64,
     pool: Int64,
@@ -188,7 +188,7 @@ def apply_events(
     return i
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def undo_events(
     heads: Int64,
     counts: Int64,
@@ -212,7 +212,7 @@ def undo_events(
     counts[NUM_NODES] = record[target, NODES_AFTER]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def count_below(
     heads: Int64, pool: Int64, nodes: Int64, limits: Int64, which: int, out: Int64
 ) -> None:
@@ -235,7 +235,7 @@ def count_below(
         out[i] = low
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def count_recent(
     heads: Int64, pool: Int64, nodes: Int64, ends: Int64, unwanted: int, limit: int, out: Int64
 ) -> None:
@@ -255,7 +255,7 @@ def count_recent(
             place -= 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def copy_recent(
     heads: Int64,
     pool: Int64,
@@ -287,7 +287,7 @@ def copy_recent(
             j -= 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def copy_links(
     heads: Int64,
     pool: Int64,
@@ -307,7 +307,7 @@ def copy_links(
             position[j] = made[word >> 1, MADE_AT]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def copy_last(heads: Int64, pool: Int64, nodes: Int64, ends: Int64, out: Int64) -> None:
     """The position of the last of the first `ends` events, -1 if there is none."""
     for i in range(len(nodes)):
@@ -316,7 +316,7 @@ def copy_last(heads: Int64, pool: Int64, nodes: Int64, ends: Int64, out: Int64) 
             out[i] = pool[heads[nodes[i], EVENTS + START] + ends[i] - 1] >> POSITION_SHIFT
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def draw_negatives(
     pool: Int64,
     sizes: Int64,
@@ -356,7 +356,7 @@ def draw_negatives(
                     break
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def draw_distinct(
     pool: Int64,
     sizes: Int64,
@@ -396,7 +396,7 @@ def draw_distinct(
             order[swapped[back]] = swapped[back]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def is_in(node: int, avoid: Int64, i: int) -> bool:
     """Whether `node` stands in row `i` of `avoid`."""
     for j in range(avoid.shape[1]):  # noqa: SIM110 (a loop compiles, a generator does not)
@@ -405,7 +405,7 @@ def is_in(node: int, avoid: Int64, i: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def fill_normal(key: np.uint64, first_row: int, out: Float64) -> None:
     """Standard normal numbers, each a pure function of (key, row, column) (Box and Muller 1958)."""
     for i in range(out.shape[0]):
@@ -418,7 +418,7 @@ def fill_normal(key: np.uint64, first_row: int, out: Float64) -> None:
             out[i, column] = math.sqrt(-2.0 * math.log(a)) * math.cos(2.0 * math.pi * b)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def fill_uniform(key: np.uint64, positions: Int64, out: Float64) -> None:
     """Uniform numbers inside (0, 1), each a pure function of (key, position, column)."""
     for i in range(out.shape[0]):

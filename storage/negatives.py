@@ -26,6 +26,9 @@ class NegativeSampler:
     of an event before `p` or either end of an initial link, in order of first appearance; "src"
     likewise, and "any" are those that were either.
 
+    `offsets[stream]` is added to the positions that are drawn for in that stream: with the length
+    of the log every node of it is a candidate, and another multiple gives other draws.
+
     >>> sampler = NegativeSampler(np.array([0, 0, 3]), np.array([1, 2, 1]), seed=0)
     >>> sampler.pool("dst", 2).tolist(), sampler.pool("src", 3).tolist()
     ([1, 2], [0, 3])
@@ -44,6 +47,7 @@ class NegativeSampler:
         if initial is not None:
             before = np.stack([initial.src, initial.dst], axis=1).ravel()
         self.seed = seed
+        self.offsets: dict[int, int] = {}  # of streams; 0 unless it is said
         self._pools = {
             "src": _first_appearances(before, np.asarray(log_src, np.int64)),
             "dst": _first_appearances(before, np.asarray(log_dst, np.int64)),
@@ -74,7 +78,7 @@ class NegativeSampler:
         `replace=False` a node is drawn once at most, and all of them where there are no more
         than `k`.
         """
-        positions = np.ascontiguousarray(positions, np.int64)
+        positions = np.asarray(positions, np.int64) + self.offsets.get(stream, 0)
         avoid = np.ascontiguousarray(avoid, np.int64)
         if k < 0:
             raise ValueError(f"`k` must not be negative: got {k}")

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..evaluate_split import SETTINGS
-from ..pairs import STRATEGIES
 from ..report import METRICS, format_number, heading, scoring_line
+from ..split import SETTINGS, STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,8 @@ def path_of(log: EventLog, config: TrainConfig) -> list[tuple[int, int]]:
 def untimed(value: Any) -> Any:
     """A report without what the clock decides."""
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if k != "seconds" and not k.endswith("_per_second")}
+        timed = ("seconds", "stage_seconds")
+        kept = {k: v for k, v in value.items() if k not in timed and not k.endswith("_per_second")}
         return {key: untimed(item) for key, item in kept.items()}
     return [untimed(item) for item in value] if isinstance(value, list) else value
 

@@ -23,6 +23,8 @@ def test_the_defaults_are_these() -> None:
         "test_ratio": 0.15,
         "split_seed": 2020,
         "patience": 5,
+        "evaluate_from": "trained",
+        "evaluate_from": "trained",
         "window": "fixed",
         "size": None,
         "stride": None,

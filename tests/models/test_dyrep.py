@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from neutronstream.models import DyRep, Events, Nodes
-from neutronstream.models.kernels import attend_links, event_rates
+from neutronstream.models.kernels.links import attend_links, event_rates
 from neutronstream.models.point_process import split_gap
 from neutronstream.parallel import EXECUTORS, LevelExecutor, Outcome, Replay, Segment
 from neutronstream.stream import EventLog

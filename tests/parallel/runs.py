@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neutronstream.models import DynamicGNN
 from neutronstream.parallel import EXECUTORS, Replay
+from neutronstream.parallel.comm import Comm
 from neutronstream.stream import EventLog
 
 
@@ -52,6 +53,7 @@ def run(
     learning_rate: float = 0.0,
     seed: int = 0,
     check: bool = False,
+    comm: Comm | None = None,
 ) -> Run:
     """Train over the log once, with one gradient step for every `size` events.
 
@@ -60,7 +62,7 @@ def run(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = new_model().to(dtype)
-    replay = Replay(log, model, seed=seed, dtype=dtype, check=check)
+    replay = Replay(log, model, seed=seed, dtype=dtype, check=check, comm=comm)
     engine = EXECUTORS[executor](replay)
     losses, scores, values = [], [], {}
     for start in range(0, len(log), size):
@@ -69,6 +71,7 @@ def run(
         model.zero_grad()
         outcome = engine.run(engine.prepare(segment))
         outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
+        engine.add_up_gradients()
         for name, parameter in model.named_parameters():
             if parameter.grad is None:  # a single event reaches no weight of the update
                 parameter.grad = torch.zeros_like(parameter)
@@ -81,7 +84,7 @@ def run(
         outcome.commit()
         losses.append(outcome.losses.detach())
         if outcome.scores is not None:
-            others = torch.from_numpy(segment.candidates.valid)
+            others = torch.from_numpy(segment.ranked_valid)
             valid = torch.cat([torch.ones(stop - start, 1, dtype=torch.bool), others], dim=1)
             scores.append(outcome.scores.detach()[valid])
     for name in replay.state.names:

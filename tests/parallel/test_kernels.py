@@ -49,7 +49,7 @@ def test_resolve_rows_gives_every_read_its_version(
     rows, level = np.empty(len(read_node), np.int64), np.empty(len(program), np.int64)
     nothing = np.empty((len(program), 0), np.int64)
     count = kernel("resolve_rows", mode)(
-        *(read_start, read_node, write_start, write_node, nothing, scratch),
+        *(read_start, read_node, write_start, write_node, nothing, 0, scratch),
         *(base, rows, nothing.copy(), level, last),
     )
     versions = [v for seen in naive_versions(reads, writes) for v in seen]

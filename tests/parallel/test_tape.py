@@ -15,6 +15,11 @@ def new_tape(num_rows: int) -> Tape:
     return Tape(WIDTHS, num_rows, torch.float64, torch.device("cpu"))
 
 
+def at(start: int, values: dict[str, Tensor]) -> tuple[slice, dict[str, Tensor]]:
+    """The rows from `start` that `values` fill."""
+    return slice(start, start + len(next(iter(values.values())))), values
+
+
 def rand(*shape: int) -> Tensor:
     return torch.rand(*shape, dtype=torch.float64, requires_grad=True)
 
@@ -31,7 +36,7 @@ def test_a_random_program_has_the_gradients_of_autograd(seed: int) -> None:
         draw = torch.Generator().manual_seed(seed)
         tape = new_tape(30)
         plain = dict(base)
-        tape.write(0, base)
+        tape.write(*at(0, base))
         row, total = 6, torch.zeros((), dtype=torch.float64)
         for _ in range(6):
             rows_a = torch.randint(0, row, (2, 2), generator=draw)  # may repeat
@@ -43,7 +48,7 @@ def test_a_random_program_has_the_gradients_of_autograd(seed: int) -> None:
             new_a = torch.tanh(a.reshape(4, 3) @ weights["a"] + b @ mixing.T)  # (4, 3)
             written = {"a": new_a, "b": torch.sin(b @ weights["b"])}
             if on_tape:
-                tape.write(row, written)
+                tape.write(*at(row, written))
             else:
                 plain = {name: torch.cat([plain[name], written[name]]) for name in plain}
             row += 4
@@ -65,7 +70,7 @@ def test_a_random_program_has_the_gradients_of_autograd(seed: int) -> None:
 
 def test_a_row_that_is_read_twice_gets_both_gradients() -> None:
     tape, base = new_tape(3), {"a": rand(3, 3), "b": rand(3, 2)}
-    tape.write(0, base)
+    tape.write(*at(0, base))
     (read,) = tape.read([("a", torch.tensor([1, 1, 2]))])
     (read * torch.tensor([[1.0], [10.0], [5.0]])).sum().backward()  # type: ignore[no-untyped-call]
     assert base["a"].grad is not None
@@ -74,8 +79,8 @@ def test_a_row_that_is_read_twice_gets_both_gradients() -> None:
 
 def test_rows_that_nobody_reads_get_a_gradient_of_zero() -> None:
     tape, base, later = new_tape(4), {"a": rand(2, 3), "b": rand(2, 2)}, rand(2, 3)
-    tape.write(0, base)
-    tape.write(2, {"a": later})
+    tape.write(*at(0, base))
+    tape.write(*at(2, {"a": later}))
     (read,) = tape.read([("a", torch.tensor([0]))])
     read.sum().backward()  # type: ignore[no-untyped-call]
     assert later.grad is not None and later.grad.tolist() == [[0.0] * 3] * 2
@@ -84,10 +89,10 @@ def test_rows_that_nobody_reads_get_a_gradient_of_zero() -> None:
 
 def test_a_state_that_is_passed_on_unchanged_keeps_its_gradient() -> None:
     tape, base = new_tape(3), {"a": rand(1, 3)}
-    tape.write(0, base)
+    tape.write(*at(0, base))
     for row in (1, 2):
         (read,) = tape.read([("a", torch.tensor([row - 1]))])
-        tape.write(row, {"a": read + 1.0})
+        tape.write(*at(row, {"a": read + 1.0}))
     (last,) = tape.read([("a", torch.tensor([2]))])
     last.sum().backward()  # type: ignore[no-untyped-call]
     assert base["a"].grad is not None and base["a"].grad.tolist() == [[1.0] * 3]
@@ -97,7 +102,7 @@ def test_a_state_that_is_passed_on_unchanged_keeps_its_gradient() -> None:
 
 def test_one_read_gathers_several_tables_in_the_order_asked_for() -> None:
     tape, base = new_tape(2), {"a": rand(2, 3), "b": rand(2, 2)}
-    tape.write(0, base)
+    tape.write(*at(0, base))
     rows = torch.tensor([[1, 0]])
     b, a, b_again = tape.read([("b", rows), ("a", rows[0, :1]), ("b", rows[0])])
     assert b.shape == (1, 2, 2) and a.shape == (1, 3)
@@ -107,7 +112,7 @@ def test_one_read_gathers_several_tables_in_the_order_asked_for() -> None:
 def test_without_gradient_the_values_are_the_same_and_nothing_is_kept() -> None:
     tape, base = new_tape(2), {"a": rand(2, 3), "b": rand(2, 2)}
     with torch.no_grad():
-        tape.write(0, base)
+        tape.write(*at(0, base))
         (read,) = tape.read([("a", torch.tensor([1]))])
     assert torch.equal(read, base["a"][1:]) and not read.requires_grad
     assert tape.grads == {}
@@ -115,7 +120,7 @@ def test_without_gradient_the_values_are_the_same_and_nothing_is_kept() -> None:
 
 def test_a_read_costs_its_own_rows_and_not_the_table() -> None:
     tape, base = new_tape(1000), {"a": rand(1000, 3)}
-    tape.write(0, base)
+    tape.write(*at(0, base))
     (read,) = tape.read([("a", torch.tensor([5, 7]))])
     kept = read.grad_fn
     assert kept is not None and read.untyped_storage().nbytes() == 2 * 3 * 8

@@ -187,6 +187,26 @@ def test_without_replacement_every_column_is_uniform(column: int) -> None:
     assert ((counts - expected) ** 2 / expected).sum() < 92  # chi square, 47 degrees: p < 1e-4
 
 
+def test_an_offset_draws_for_later_positions_in_its_stream_alone() -> None:
+    ends = np.random.default_rng(0).integers(0, 90, (2, 400))
+    sampler, moved = NegativeSampler(*ends, seed=5), NegativeSampler(*ends, seed=5)
+    moved.offsets[0] = 400
+    positions = np.arange(400)
+    for replace in (True, False):
+        at, later = (
+            sampler.sample("dst", p, 4, ends.T, replace=replace)
+            for p in (positions, positions + 400)
+        )
+        drawn = moved.sample("dst", positions, 4, ends.T, replace=replace)
+        assert np.array_equal(drawn[0], later[0]) and drawn[1].all()
+        assert (drawn[0] != at[0]).mean() > 0.8
+        for one, other in zip(
+            *(s.sample("dst", positions, 4, ends.T, 1, replace=replace) for s in (sampler, moved)),
+            strict=True,
+        ):
+            assert np.array_equal(one, other)
+
+
 def test_wrong_arguments_are_refused() -> None:
     sampler = NegativeSampler(ids(0, 0), ids(1, 2), seed=1)
     with pytest.raises(ValueError, match="`role` must be 'src', 'dst' or 'any': got 'both'"):

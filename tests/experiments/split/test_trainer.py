@@ -14,16 +14,18 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from neutronstream.experiments import TrainConfig
-from neutronstream.experiments.evaluate_split import SETTINGS, SplitEvaluation, pair_figures
 from neutronstream.experiments.fit import fit
-from neutronstream.experiments.pairs import STRATEGIES
 from neutronstream.experiments.report import SPLIT_PARTS
 from neutronstream.experiments.split import split_log
-from neutronstream.experiments.split_trainer import SplitTrainer, run_epochs
+from neutronstream.experiments.split.carry import carry_states
+from neutronstream.experiments.split.evaluate import SETTINGS, SplitEvaluation, pair_figures
+from neutronstream.experiments.split.pairs import STRATEGIES
+from neutronstream.experiments.split.trainer import SplitTrainer, run_epochs
+from neutronstream.parallel import Replay
 from neutronstream.storage import read_checkpoint
 from neutronstream.stream import CheckpointError, EventLog, Float64
 
-from .small import assert_same_bits, hourly_log, numbers, settings, untimed
+from ..small import assert_same_bits, hourly_log, numbers, settings, untimed
 
 LOG = hourly_log(200, 30)
 
@@ -51,15 +53,18 @@ def with_ends(log: EventLog, span: slice, change: Callable[[Any], Any]) -> Event
 # -- what may be seen ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("evaluate_from", ["trained", "replay"])
 @pytest.mark.parametrize("consistency", ["exact", "batch"])
-def test_the_test_part_reaches_neither_training_nor_validation(consistency: str) -> None:
-    config = split_settings(consistency=consistency)
+def test_the_test_part_reaches_neither_training_nor_validation(
+    consistency: str, evaluate_from: str
+) -> None:
+    config = split_settings(consistency=consistency, evaluate_from=evaluate_from)
     first, table = trained(LOG, config)
     start = first.split.test_start
     other = with_ends(LOG, slice(start, None), lambda dst: np.roll(dst, 5))
     second, changed = trained(other, config)
     assert untimed(second.done.epochs) == untimed(first.done.epochs)
-    assert_same_bits(first.best, second.best)
+    assert_same_bits(first.best | first.left, second.best | second.left)
     assert_same_bits(first.model.state_dict(), second.model.state_dict())
     for scorer, parts in table.items():
         for part, figures in parts.items():
@@ -69,8 +74,11 @@ def test_the_test_part_reaches_neither_training_nor_validation(consistency: str)
                 assert changed[scorer][part] != figures
 
 
-def test_the_validation_part_reaches_no_weight_but_by_the_choice_of_them() -> None:
-    config = split_settings()
+@pytest.mark.parametrize("evaluate_from", ["trained", "replay"])
+def test_the_validation_part_reaches_no_weight_but_by_the_choice_of_them(
+    evaluate_from: str,
+) -> None:
+    config = split_settings(evaluate_from=evaluate_from)
     first, _ = trained(LOG, config)
     span = slice(first.split.val_start, first.split.test_start)
     second, _ = trained(with_ends(LOG, span, lambda dst: np.roll(dst, 3)), config)
@@ -98,6 +106,96 @@ def test_what_new_nodes_do_before_validation_is_not_trained_on_but_replayed() ->
     assert runs[0].scoring.replay.log is logs[0]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "jodie"},
+        {"model": "tgn", "options": {"k": 3}},
+        {"model": "dyrep"},
+        {"model": "jodie", "consistency": "batch"},
+        {"model": "tgn", "consistency": "batch", "options": {"k": 3}},
+        {"model": "dyrep", "consistency": "batch"},
+    ],
+)
+def test_with_weights_at_rest_the_states_that_training_left_are_those_of_a_replay(
+    given: dict[str, Any],
+) -> None:
+    """Where no node is kept from training and weights stand still, both ways must agree."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 9, (2, 200))  # a tenth of nine nodes is none
+    log = EventLog.from_arrays(src, dst, range(200), initial=([0, 1, 2], [1, 2, 5]))
+    runs = [
+        trained(log, split_settings(learning_rate=0.0, epochs=1, evaluate_from=name, **given))
+        for name in ("trained", "replay")
+    ]
+    (one, table), (other, expected) = runs
+    assert len(one.learning.replay.log) == one.split.val_start  # with batches of 25, not all full
+    if given["model"] == "dyrep":  # states are the same, so scores differ by no bit in exact runs
+        assert one.scoring.state["attention"].shape == other.scoring.state["attention"].shape
+    for name, parts in expected.items():
+        for part, figures in parts.items():
+            assert table[name][part] == pytest.approx(figures, abs=1e-6), (name, part)
+    for name in one.model.tables:
+        torch.testing.assert_close(one.scoring.state[name], other.scoring.state[name])
+
+
+def test_validation_goes_on_from_what_training_left_of_each_node_and_link() -> None:
+    trainer = SplitTrainer(LOG, split_settings(model="dyrep"))
+    first = trainer.scoring.state["embedding"].clone()
+    trainer._train(0, lambda events: None)
+    learning, scoring = trainer.learning.replay, trainer.scoring.replay
+    kept, start = learning.log, trainer.split.val_start
+    positions = np.flatnonzero(trainer.split.trained)
+    left = learning.state.to_arrays()
+    carry_states(left, learning, scoring, trainer.nodes, positions, start)
+    row_of = {name: row for row, name in enumerate(kept.name_of(np.arange(kept.num_nodes)))}
+    names = LOG.name_of(np.arange(LOG.num_nodes))
+    for node, name in enumerate(names):
+        expected = left["embedding"][row_of[name]] if name in row_of else first[node]
+        assert torch.equal(scoring.state["embedding"][node], expected)
+
+    def attention(replay: Replay, node: int, at: int) -> dict[Any, float]:
+        links = replay.graph.links(np.array([node]), at)
+        values = replay.state["attention"][links.link + 1, 0].tolist()
+        return dict(zip(replay.log.name_of(links.node), values, strict=True))
+
+    untrained = 0
+    for node, name in enumerate(names):
+        found = attention(scoring, node, start)
+        own = attention(learning, row_of[name], len(kept)) if name in row_of else {}
+        assert own.keys() <= found.keys()
+        for other, value in found.items():
+            assert value == pytest.approx(own.get(other, 1 / len(found)))
+        untrained += len(found.keys() - own.keys())
+    assert untrained > 10
+
+
+def test_what_a_stale_run_has_put_off_is_done_for_the_same_events() -> None:
+    trainer = SplitTrainer(LOG, split_settings(consistency="batch"))
+    trainer._train(0, lambda events: None)
+    learning, scoring = trainer.learning.replay, trainer.scoring.replay
+    positions = np.flatnonzero(trainer.split.trained)
+    left = learning.state.to_arrays()
+    carry_states(left, learning, scoring, trainer.nodes, positions, trainer.split.val_start)
+    waiting = 0
+    for row, node in enumerate(trainer.nodes):
+        own, found = left["pending"][row].tolist(), scoring.state["pending"][node].tolist()
+        if not own[0]:
+            assert found == [0, 0]
+            continue
+        waiting += 1
+        for place, of_whole in ((own[0] - 1, found[0] - 1), (own[1], found[1])):
+            assert of_whole == positions[place]
+            event, same = (
+                learning.log.events[place : place + 1],
+                LOG.events[of_whole : of_whole + 1],
+            )
+            assert event.time == same.time
+            assert learning.log.name_of(event.src) == LOG.name_of(same.src)
+        assert node in (LOG.events.src[found[0] - 1], LOG.events.dst[found[0] - 1])
+    assert waiting > 5
+
+
 def test_a_node_starts_alike_in_training_and_in_scoring() -> None:
     trainer = SplitTrainer(LOG, split_settings(model="dyrep"))
     log = trainer.learning.replay.log
@@ -121,7 +219,7 @@ def test_the_loss_is_against_any_destination_of_the_training_part() -> None:
     replay, events = trainer.learning.replay, trainer.learning.replay.log.events
     drawn = []
     for epoch in range(2):
-        trainer.negatives.epoch = epoch
+        replay.sampler.offsets[0] = (1 + epoch) * len(replay.log)
         segment = replay.resolve(0, 3)
         drawn.append(segment.other_dst.node)
         for row in range(3):
@@ -156,9 +254,9 @@ def test_the_weights_of_the_best_validation_are_tested(
     seen: list[tuple[int, dict[str, torch.Tensor]]] = []
     score = SplitTrainer._score
 
-    def noted(self: SplitTrainer, parts: Any, tell: Any) -> Any:
+    def noted(self: SplitTrainer, parts: Any, left: Any, tell: Any) -> Any:
         seen.append((len(parts), {k: v.clone() for k, v in self.model.state_dict().items()}))
-        return score(self, parts, tell)
+        return score(self, parts, left, tell)
 
     monkeypatch.setattr(SplitTrainer, "_score", noted)
     trainer, _ = trained(LOG, split_settings(epochs=9, patience=2))
@@ -167,6 +265,17 @@ def test_the_weights_of_the_best_validation_are_tested(
     assert [parts for parts, _ in seen] == [1, 1, 1, 1, 2]  # the test part is scored once
     assert_same_bits(seen[-1][1], seen[1][1])
     assert any(not torch.equal(w, seen[3][1][name]) for name, w in seen[-1][1].items())
+
+
+@pytest.mark.parametrize("evaluate_from", ["trained", "replay"])
+def test_epochs_after_the_best_change_nothing_in_the_test(
+    scripted: Callable[[list[float]], None], evaluate_from: str
+) -> None:
+    config = split_settings(model="dyrep", patience=2, epochs=4, evaluate_from=evaluate_from)
+    scripted([0.5, 0.7, 0.6, 0.6])
+    _, table = trained(LOG, config)
+    scripted([0.5, 0.7])
+    assert trained(LOG, config.model_copy(update={"epochs": 2}))[1] == table
 
 
 @pytest.mark.parametrize(
@@ -208,8 +317,8 @@ def test_the_table_is_that_of_the_scores(monkeypatch: pytest.MonkeyPatch) -> Non
     kept: dict[str, Float64] = {}
     score = SplitTrainer._score
 
-    def noted(self: SplitTrainer, parts: Any, tell: Any) -> Any:
-        kept.update(score(self, parts, tell))
+    def noted(self: SplitTrainer, parts: Any, left: Any, tell: Any) -> Any:
+        kept.update(score(self, parts, left, tell))
         return kept
 
     monkeypatch.setattr(SplitTrainer, "_score", noted)
@@ -297,7 +406,8 @@ def test_a_score_that_is_nan_is_refused() -> None:
             weight.fill_(torch.nan)
     with pytest.raises(ValueError, match=r"the loss became nan in epoch 1: try a smaller"):
         trainer._train(0, lambda events: None)
-    scores = trainer._score({"val": trainer.evaluation.pairs("val")}, lambda events: None)["val"]
+    pairs = {"val": trainer.evaluation.pairs("val")}
+    scores = trainer._score(pairs, {}, lambda events: None)["val"]
     with pytest.raises(ValueError, match=r"scores must not be NaN"):
         trainer.evaluation.quick_ap("val", scores)
     with pytest.raises(ValueError, match=r"scores must not be NaN"):
@@ -408,14 +518,25 @@ def _stop_at(calls: int) -> Callable[[dict[str, Any]], None]:
     return progress
 
 
-@pytest.mark.parametrize("given", [{}, {"consistency": "batch", "model": "dyrep"}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"evaluate_from": "replay"},
+        {"model": "dyrep"},
+        {"consistency": "batch", "model": "dyrep"},
+    ],
+)
 def test_stopped_anywhere_and_resumed_equals_unbroken(
     tmp_path: Path, given: dict[str, Any]
 ) -> None:
     config = split_settings(checkpoint_seconds=0.0, **given)
-    whole = fit(LOG, config, tmp_path / "whole")
+    seen: list[dict[str, Any]] = []
+    whole = fit(LOG, config, tmp_path / "whole", progress=seen.append)
     tensors, _ = read_checkpoint(tmp_path / "whole" / "checkpoints")
-    for calls in (2, 17, 18, 40, 50):  # within the first epoch, at its end, later, in the test
+    first, _, last = (call for call, figures in enumerate(seen, 1) if "val_ap" in figures)
+    # within the first epoch, at its end, later, at the end of the last, and in the test
+    for calls in (2, first, first + 1, last - 1, last, len(seen) - 1):
         folder = tmp_path / str(calls)
         with pytest.raises(_Stopped):
             fit(LOG, config, folder, progress=_stop_at(calls))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..storage import uniform
-from ..stream import Bool, EventBatch, Int64
+from ...storage import uniform
+from ...stream import Bool, EventBatch, Int64
 
 STRATEGIES = ("random", "historical", "inductive")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ..storage import uniform
-from ..stream import Bool, EventBatch, EventLog, Int64
+from ...storage import uniform
+from ...stream import Bool, EventBatch, EventLog, Int64
 
 NEW_NODES = 0.1
 """Which part of all nodes is kept from training, to be met as new ones."""

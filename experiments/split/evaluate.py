@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..stream import Bool, EventBatch, EventLog, Float64, Int64
-from .baselines import EdgeBank, default_window
-from .config import TrainConfig
-from .metrics import BinaryMetric, average_precision
+from ...stream import Bool, EventBatch, EventLog, Float64, Int64
+from ..baselines import EdgeBank, default_window
+from ..config import TrainConfig
+from ..metrics import BinaryMetric, average_precision
 from .pairs import STRATEGIES, Pairs, draw_pairs, last_seen
-from .split import Split
+from .parts import Split
 
 SETTINGS = ("transductive", "inductive")
 

@@ -1,8 +1,9 @@
 """One run on a chronological split: epochs over the training part, early stopping, one test.
 
     train       the training events alone, from the state at the log's start, a step a segment
-    validate    the whole log from its start with the weights held, scored from `val_start` on
-    test        the same with the weights that validated best, scored to the end; once
+    validate    with the weights held, the events from `val_start` on, from the states that the
+                epoch left; or, to "replay", from those that these weights give to the whole log
+    test        the same with weights and states of the best validation, to the end; once
 
 Invariant: nothing that happens after `val_start` reaches training, and nothing after `test_start`
 the choice of weights; between two epochs only weights, optimiser and what was done are carried on.
@@ -19,16 +20,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..parallel import Executor
-from ..storage import NegativeSampler, Role
-from ..stream import Bool, EventLog, Float64, Int64
-from .config import TrainConfig
-from .evaluate_split import SplitEvaluation
-from .keeper import Keeper, below, moments_of, set_moments, under
-from .learn import NewModel, count_levels, make_executor, make_model, step
-from .report import to_plain
-from .split import split_log, training_log
-from .trainer import segments
+from ...parallel import Comm, Executor
+from ...stream import EventLog, Float64
+from ..config import TrainConfig
+from ..keeper import Keeper, below, moments_of, set_moments, under
+from ..learn import NewModel, count_levels, make_executor, make_model, step
+from ..report import to_plain
+from ..trainer import segments
+from .carry import carry_states
+from .evaluate import SplitEvaluation
+from .parts import split_log, training_log
 
 Tell = Callable[[int], None]
 """Called with how many more events were gone through."""
@@ -48,55 +49,32 @@ class Epochs:
     widths: dict[int, int] = field(default_factory=dict)  # level width -> levels
 
 
-class EpochNegatives(NegativeSampler):
-    """Draws the corrupted ends of training events from all nodes of the role in the training part.
-
-    A node that has not appeared yet can be drawn, too: all of the part is known when an epoch
-    begins, and a test is against any destination.  Without it a model does not learn what a node
-    at rest looks like, and validation gets worse with each epoch (uci: JODIE 0.81 to 0.69).
-    """
-
-    def __init__(self, log: EventLog, seed: int) -> None:
-        super().__init__(log.events.src, log.events.dst, seed=seed, initial=log.initial)
-        self.epoch = 0
-        self._length = len(log)
-
-    def sample(
-        self,
-        role: Role,
-        positions: Int64,
-        k: int,
-        avoid: Int64,
-        stream: int = 0,
-        *,
-        replace: bool = True,
-    ) -> tuple[Int64, Bool]:
-        """As of a position beyond the log, another one in each epoch, unless of another stream."""
-        if stream == 0:
-            positions = positions + (1 + self.epoch) * self._length
-        return super().sample(role, positions, k, avoid, stream, replace=replace)
-
-
 class SplitTrainer:
     """One run: model, optimiser, a replay to learn on and one to score with."""
 
-    def __init__(self, log: EventLog, config: TrainConfig, model: NewModel | None = None) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        config: TrainConfig,
+        model: NewModel | None = None,
+        comm: Comm | None = None,
+    ) -> None:
         self.log = log
         self.config = config
         self.split = split_log(log, config.val_ratio, config.test_ratio, seed=config.split_seed)
         kept, nodes = training_log(log, self.split)
         self.model = make_model(log, config, model)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
-        self.learning: Executor[Any] = make_executor(kept, self.model, config)
-        self.scoring: Executor[Any] = make_executor(log, self.model, config)
+        self.nodes = nodes  # of the training log
+        self.learning: Executor[Any] = make_executor(kept, self.model, config, comm)
+        self.scoring: Executor[Any] = make_executor(log, self.model, config, comm)
         for name in self.model.tables:  # a node starts with the same state in both
             first = self.scoring.state.read(name, nodes)
             self.learning.state.write(name, np.arange(len(nodes)), first)
-        self.negatives = EpochNegatives(kept, config.seed)
-        self.learning.replay.sampler = self.negatives
         self._starts = {e: e.state.snapshot() for e in (self.learning, self.scoring)}
         self.evaluation = SplitEvaluation(log, self.split, config)
         self.best: dict[str, Tensor] = {}  # the weights that validated best
+        self.left: dict[str, Tensor] = {}  # the states that their epoch left, unless "replay"
         self.done = Epochs()
 
     @property
@@ -106,11 +84,17 @@ class SplitTrainer:
         waited = 0 if self.done.best is None else count - 1 - self.done.best
         return count >= self.config.epochs or waited >= self.config.patience
 
+    @property
+    def scored_from(self) -> int:
+        """Where the replay that scores begins: 0, or where training ended."""
+        return 0 if self.config.evaluate_from == "replay" else self.split.val_start
+
     def events_left(self) -> int:
         """How many events will be gone through, if no epoch is saved by early stopping."""
         left = 0 if self.is_trained else self.config.epochs - len(self.done.epochs)
         trained = len(self.learning.replay.log)
-        return left * (trained + self.split.test_start) + len(self.log)
+        first = self.scored_from
+        return left * (trained + self.split.test_start - first) + len(self.log) - first
 
     def run_epoch(self, tell: Tell) -> dict[str, Any]:
         """Train for an epoch, validate, and remember the weights if they are the best so far."""
@@ -118,16 +102,18 @@ class SplitTrainer:
         began = time.perf_counter()
         loss = self._train(number, tell)
         trained = time.perf_counter()
-        scores = self._score({"val": self.evaluation.pairs("val", quick=True)}, tell)["val"]
+        left = {} if self.config.evaluate_from == "replay" else self.learning.state.to_arrays()
+        scores = self._score({"val": self.evaluation.pairs("val", quick=True)}, left, tell)["val"]
         ap = self.evaluation.quick_ap("val", scores)
         ended = time.perf_counter()
         if done.best is None or ap > done.epochs[done.best]["val_ap"]:
             done.best = number
             self.best = {name: w.detach().clone() for name, w in self.model.state_dict().items()}
+            self.left = left
         events = len(self.learning.replay.log)
         done.train_events += events
         done.train_seconds += trained - began
-        done.predict_events += self.split.test_start
+        done.predict_events += self.split.test_start - self.scored_from
         done.predict_seconds += ended - trained
         figures = {
             "epoch": number + 1,
@@ -145,7 +131,10 @@ class SplitTrainer:
         executor, replay = self.learning, self.learning.replay
         executor.state.undo(self._starts[executor])
         replay.seed = self.config.seed + (number << 40)  # other noise in each epoch
-        self.negatives.epoch = number
+        # in the loss (stream 0) any node of the part may stand, one at rest too, as in a test, and
+        # others in each epoch: with those known by then alone validation gets worse from epoch to
+        # epoch (uci: JODIE 0.81 to 0.69)
+        replay.sampler.offsets[0] = (1 + number) * len(replay.log)
         self.model.train()
         total = 0.0
         for start, stop in segments(0, len(replay.log), self.config.batch_size):
@@ -158,12 +147,20 @@ class SplitTrainer:
         return total / len(replay.log)
 
     @torch.no_grad()
-    def _score(self, parts: Mapping[str, Any], tell: Tell) -> dict[str, Float64]:
-        """Scores (n, 1 + q) of the own pairs and the given ones of `parts`, the log replayed."""
+    def _score(
+        self, parts: Mapping[str, Any], left: Mapping[str, Tensor], tell: Tell
+    ) -> dict[str, Float64]:
+        """Scores (n, 1 + q) of the own pairs and the given ones of `parts`.
+
+        From the states that training `left`; where there are none, the log is replayed.
+        """
         executor, replay, size = self.scoring, self.scoring.replay, self.config.batch_size
         executor.state.undo(self._starts[executor])
         self.model.eval()
-        for start, stop in segments(0, self.split.val_start, size):  # only to get there
+        val_start, trained = self.split.val_start, np.flatnonzero(self.split.trained)
+        if left:
+            carry_states(left, self.learning.replay, replay, self.nodes, trained, val_start)
+        for start, stop in segments(self.scored_from, val_start, size):  # only to get there
             executor.run(executor.prepare(replay.resolve(start, stop, score=False))).commit()
             tell(stop - start)
         found: dict[str, Float64] = {}
@@ -184,8 +181,9 @@ class SplitTrainer:
         """The table of the report: scorer, then part of the log with setting and strategy."""
         began = time.perf_counter()
         self.model.load_state_dict(self.best)
-        scores = self._score({part: self.evaluation.pairs(part) for part in self.split.spans}, tell)
-        self.done.predict_events += len(self.log)
+        pairs = {part: self.evaluation.pairs(part) for part in self.split.spans}
+        scores = self._score(pairs, self.left, tell)
+        self.done.predict_events += len(self.log) - self.scored_from
         self.done.predict_seconds += time.perf_counter() - began
         table: dict[str, Any] = {}
         for part in ("test", "val"):
@@ -196,13 +194,13 @@ class SplitTrainer:
     def to_checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that a later epoch sees: each starts from the state at the log's start."""
         tensors = under("model", self.model.state_dict()) | under("best", self.best)
-        tensors |= under("optimiser", moments_of(self.optimiser))
+        tensors |= under("left", self.left) | under("optimiser", moments_of(self.optimiser))
         return tensors, {"progress": to_plain(asdict(self.done))}
 
     def from_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
         """Go on from what `to_checkpoint` gave."""
         self.model.load_state_dict(below("model", tensors))
-        self.best = below("best", tensors)
+        self.best, self.left = below("best", tensors), below("left", tensors)
         set_moments(self.optimiser, below("optimiser", tensors))
         self.done = Epochs(**meta["progress"])
         self.done.widths = {int(width): count for width, count in self.done.widths.items()}

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from ..stream import Bool, Float64, Int64
+from ...stream import Bool, Float64, Int64
 
 EPSILON = 1e-7
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def event_rates(
     z: npt.NDArray[np.floating],  # (n, 2, width)
     kind: Int64,  # (n,)
@@ -46,7 +46,7 @@ def event_rates(
         rate[i] = psi[k] * (max(ratio, 0.0) + math.log1p(math.exp(-abs(ratio))))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def attend_links(
     attention: npt.NDArray[np.floating],  # (n, 2, k) the rows of S before the event
     before: Bool,  # (n, 2, k) the link stands before the event

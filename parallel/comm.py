@@ -1,0 +1,430 @@
+"""Ranks: how many processes work on one job, and what they tell each other.
+
+Two operations are left to MPI or torch.distributed: to gather the bytes of all ranks, and to send
+each rank its own.  All else is built on these here.  Sums are taken in the order of the ranks, so
+every rank gets the same bits, whichever of the two carries them.  A rank that waits sleeps, so more
+ranks than cores are no harm.  One rank alone is the reference, and loads neither.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import accumulate
+from math import inf
+from time import sleep
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Waits = Callable[[str], object]
+
+TURNS = 200  # looks at a pending operation before the first sleep: some 0.2 ms
+FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
+TOLD_AFTER = 1.0  # seconds of waiting after which `waits` is told
+LARGE = 2**20  # bytes: more than MPI moves in a few looks
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What one rank moved for one purpose; payload only.
+
+    For b bytes in all, o of them this rank's, on N ranks: `all_gather_rows` sends (N - 1) o and
+    receives b - o, `reduce_scatter_rows` the other way round.  `all_reduce` does both, on N parts
+    that differ by one element at most: 2 b (N - 1) / N each way if they are equal.
+    `gather_objects` and `broadcast_bytes` gather 8 bytes a rank, then the data.
+    """
+
+    calls: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+class Comm(ABC):
+    """The ranks of a job, seen from one of them; every rank must make the same calls in turn."""
+
+    def __init__(self, rank: int, size: int, waits: Waits | None = None) -> None:
+        self.rank = rank
+        self.size = size
+        self.bytes: dict[str, Traffic] = {}
+        self._waits = waits
+        self._calls = 0
+
+    @property
+    def name(self) -> str:
+        """What a log line of this rank begins with: `rank 2 of 4`."""
+        return f"rank {self.rank} of {self.size}"
+
+    def all_reduce(self, tensor: Tensor, purpose: str) -> Tensor:
+        """The same tensor, now the sum over the ranks; it must be contiguous."""
+        if not tensor.is_contiguous():
+            raise ValueError(f"`tensor` must be contiguous: got strides {tensor.stride()}")
+        if self.size == 1:
+            self._count(purpose, 0, 0)
+            return tensor
+        flat = tensor.detach().view(-1)
+        sizes = parts(len(flat), self.size)
+        own = self.reduce_scatter_rows(flat, sizes, purpose)
+        self._gather_into(flat, own, sizes, purpose)
+        return tensor
+
+    def all_gather_rows(self, own: Tensor, sizes: Sequence[int], purpose: str) -> Tensor:
+        """The rows of all ranks (sum of `sizes`, ...), of which this one gave `sizes[rank]`."""
+        if len(sizes) != self.size or len(own) != sizes[self.rank]:
+            raise ValueError(
+                f"`sizes` must give the rows of each of {self.size} ranks, {len(own)} of them "
+                f"on rank {self.rank}: got {list(sizes)}"
+            )
+        whole = own.new_empty((sum(sizes), *own.shape[1:]))
+        self._gather_into(whole, own.detach(), sizes, purpose)
+        return whole
+
+    def reduce_scatter_rows(self, whole: Tensor, sizes: Sequence[int], purpose: str) -> Tensor:
+        """This rank's rows of the sum over the ranks: the adjoint of `all_gather_rows`."""
+        if len(sizes) != self.size or len(whole) != sum(sizes):
+            raise ValueError(
+                f"`sizes` must cut {len(whole)} rows for {self.size} ranks: got {list(sizes)}"
+            )
+        whole = whole.detach().contiguous()
+        found = whole.new_empty((self.size, sizes[self.rank], *whole.shape[1:]))
+        row = _row_bytes(whole)
+        own = sizes[self.rank] * row
+        self._count(purpose, sum(sizes) * row - own, (self.size - 1) * own)
+        send, receive = [size * row for size in sizes], [own] * self.size
+        self._exchange(_as_bytes(whole), send, _as_bytes(found), receive, self._label(purpose))
+        total = found[0]
+        for other in found[1:]:
+            total += other
+        return total
+
+    def gather_objects(self, value: Any, purpose: str) -> list[Any]:
+        """The values of all ranks, in their order; anything that JSON can hold."""
+        given = json.dumps(value).encode()
+        return [json.loads(found) for found in self._gather_bytes(given, purpose)]
+
+    def broadcast_bytes(self, data: bytes | None, purpose: str, root: int = 0) -> bytes:
+        """The bytes that rank `root` gave; what the others give is not looked at."""
+        given = data if self.rank == root and data is not None else b""
+        return self._gather_bytes(given, purpose)[root]
+
+    def barrier(self, purpose: str = "barrier") -> None:
+        """Returns when every rank has come here."""
+        self._gather_bytes(b"", purpose)
+
+    def _gather_bytes(self, given: bytes, purpose: str) -> list[bytes]:
+        length = torch.tensor([len(given)])
+        sizes = self.all_gather_rows(length, [1] * self.size, purpose).tolist()
+        own = torch.from_numpy(np.frombuffer(bytearray(given), np.uint8))
+        whole = self.all_gather_rows(own, sizes, purpose).numpy()
+        ends = list(accumulate(sizes))
+        return [whole[end - n : end].tobytes() for n, end in zip(sizes, ends, strict=True)]
+
+    def _gather_into(self, whole: Tensor, own: Tensor, sizes: Sequence[int], purpose: str) -> None:
+        row = _row_bytes(whole)
+        mine = sizes[self.rank] * row
+        self._count(purpose, (self.size - 1) * mine, sum(sizes) * row - mine)
+        counts = [size * row for size in sizes]
+        self._gather(_as_bytes(own.contiguous()), _as_bytes(whole), counts, self._label(purpose))
+
+    def _count(self, purpose: str, sent: int, received: int) -> None:
+        traffic = self.bytes.setdefault(purpose, Traffic())
+        traffic.calls += 1
+        traffic.sent += sent
+        traffic.received += received
+
+    def _label(self, purpose: str) -> str:
+        self._calls += 1
+        return f"`{purpose}` (exchange {self._calls})"
+
+    def _wait(self, done: Callable[[], bool], label: str, turns: float = TURNS) -> None:
+        """Looks until it is done: in quick `turns` at first, then with ever longer sleeps."""
+        slept, pause, told, turn = 0.0, FIRST_PAUSE, False, 0
+        while not done():
+            turn += 1
+            if turn < turns:
+                os.sched_yield()
+                continue
+            sleep(pause)
+            slept, pause = slept + pause, min(1.2 * pause, LONGEST_PAUSE)
+            if slept > TOLD_AFTER and not told and self._waits is not None:
+                told = True
+                self._waits(label)
+        if told and self._waits is not None:
+            self._waits("")
+
+    @abstractmethod
+    def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
+        """Fills `whole` with the bytes of all ranks, `counts` of each."""
+
+    @abstractmethod
+    def _exchange(
+        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
+    ) -> None:
+        """Sends `sent[r]` of the bytes of `whole` to rank r; fills `found` in rank order."""
+
+    @abstractmethod
+    def abort(self, code: int) -> None:
+        """Ends this process at once, and with it the job."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Lets go of what the ranks share."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        """Ranks that end well end together: one that waits in MPI's own end would burn a core."""
+        if kind is None:
+            self.barrier("end")
+            self.close()
+
+
+class Alone(Comm):
+    """The one rank of a job without others."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
+        whole.copy_(own)
+
+    def _exchange(
+        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
+    ) -> None:
+        found.copy_(whole)
+
+    def abort(self, code: int) -> None:
+        os._exit(code)
+
+    def close(self) -> None:
+        """Nothing is shared."""
+
+
+ALONE = Alone()
+
+
+class OverMPI(Comm):
+    """Ranks that `mpiexec` started; tensors on the CPU go straight through their buffers."""
+
+    def __init__(self, waits: Waits | None = None) -> None:
+        import mpi4py
+
+        mpi4py.rc.thread_level = "funneled"  # one thread of a rank talks to the others
+        from mpi4py import MPI
+
+        self._world = MPI.COMM_WORLD.Dup()
+        super().__init__(self._world.rank, self._world.size, waits)
+
+    def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
+        mine, all_of_it = _array(own), [_array(whole), counts]
+        self._carry(lambda: self._world.Iallgatherv(mine, all_of_it), len(whole), label)
+
+    def _exchange(
+        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
+    ) -> None:
+        out, back = [_array(whole), sent], [_array(found), received]
+        self._carry(lambda: self._world.Ialltoallv(out, back), len(whole), label)
+
+    def _carry(self, start: Callable[[], Any], total: int, label: str) -> None:
+        """MPI moves data only while it is looked at: ranks meet first, and then do not sleep."""
+        if total > LARGE:
+            self._wait(self._world.Ibarrier().Test, label)
+        self._wait(start().Test, label, inf if total > LARGE else TURNS)
+
+    def abort(self, code: int) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # why, has been said; MPI would add to it
+        self._world.Abort(code)
+
+    def close(self) -> None:
+        self._world.Free()
+
+
+class OverTorch(Comm):
+    """Ranks that talk through torch.distributed: gloo for the CPU, nccl for CUDA."""
+
+    def __init__(
+        self, rank: int, size: int, store: Any, *, cuda: bool = False, waits: Waits | None = None
+    ) -> None:
+        from torch import distributed
+
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
+        self._distributed = distributed
+        super().__init__(rank, size, waits)
+
+    def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
+        # gloo gathers only parts of one length
+        everyone = [len(own)] * self.size
+        self._exchange(own.repeat(self.size), everyone, whole, counts, label)
+
+    def _exchange(
+        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
+    ) -> None:
+        work = self._distributed.all_to_all_single(found, whole, received, sent, async_op=True)
+        if not whole.is_cuda:  # there the stream waits, and this process need not
+            self._wait(work.is_completed, label)
+        work.wait()
+
+    def abort(self, code: int) -> None:
+        os._exit(code)
+
+    def close(self) -> None:
+        self._distributed.destroy_process_group()
+
+
+def connect(
+    environ: Mapping[str, str],
+    *,
+    device: str = "cpu",
+    over: Literal["mpi", "torch"] | None = None,
+    waits: Waits | None = None,
+) -> Comm:
+    """The ranks that this process was started with: by mpiexec, by torchrun, or alone.
+
+    With a CUDA `device` ranks of mpiexec talk through torch.distributed, as they do with `over`
+    "torch".  `waits` is told what this rank waits for when that takes a second, and "" after it.
+
+    >>> connect({}).size
+    1
+    """
+    if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environ.keys():
+        rank, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
+        if size == 1:
+            return Alone()
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        is_master = rank == 0 and environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        store = TCPStore(environ["MASTER_ADDR"], int(environ["MASTER_PORT"]), size, is_master)
+        return OverTorch(rank, size, store, cuda=device.startswith("cuda"), waits=waits)
+    sizes = [environ[name] for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE") if name in environ]
+    if "1" in sizes or not (sizes or "PMIX_RANK" in environ):
+        return Alone()
+    try:
+        comm = OverMPI(waits)
+    except ImportError as error:
+        raise ImportError(
+            f"mpiexec started {sizes[0] if sizes else 'several'} ranks, but mpi4py cannot be "
+            f"loaded ({error}): install it with `pip install 'neutronstream[mpi]'`"
+        ) from error
+    if sizes and comm.size != int(sizes[0]):
+        raise ValueError(
+            f"mpiexec started {sizes[0]} ranks, but MPI knows of {comm.size}: this mpiexec is "
+            "not of the MPI that mpi4py was built for; use the one beside `python`"
+        )
+    if comm.size == 1:
+        return Alone()
+    if over == "torch" or device.startswith("cuda"):
+        return _torch_over(comm, cuda=device.startswith("cuda"), waits=waits)
+    return comm
+
+
+def _torch_over(mpi: OverMPI, *, cuda: bool, waits: Waits | None) -> OverTorch:
+    """torch.distributed among the ranks of MPI; on one host nothing listens to the outside."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    host = socket.gethostname()
+    local = len(set(mpi.gather_objects(host, "start"))) == 1
+    address, listener = "127.0.0.1" if local else host, None
+    if local:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if mpi.rank == 0:
+        listener = socket.create_server((address, 0))
+    found = [address, listener.getsockname()[1]] if listener is not None else None
+    address, port = mpi.gather_objects(found, "start")[0]
+    own: dict[str, Any] = {} if listener is None else {"master_listen_fd": listener.detach()}
+    store = TCPStore(address, port, mpi.size, mpi.rank == 0, **own)
+    return OverTorch(mpi.rank, mpi.size, store, cuda=cuda, waits=waits)
+
+
+def gather_rows(comm: Comm, own: Tensor, sizes: Sequence[int], purpose: str) -> Tensor:
+    """`all_gather_rows` with gradients: those of a row are summed over the ranks that used it.
+
+    Its backward is an exchange too, so every rank must reach it.
+    """
+    if comm.size == 1:
+        return own
+    gathered: Tensor = _GatherRows.apply(own, comm, tuple(sizes), purpose)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _GatherRows(torch.autograd.Function):
+    """x -> A x, where A gathers the rows of all ranks; backward y -> A^T y."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, comm: Comm, sizes: tuple[int, ...], purpose: str) -> Tensor:
+        ctx.how = comm, sizes, purpose
+        return comm.all_gather_rows(own, sizes, purpose)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        comm, sizes, purpose = ctx.how
+        return comm.reduce_scatter_rows(grads[0], sizes, f"{purpose}, gradients"), None, None, None
+
+
+Fact = str | int | float | bool | None
+
+
+def agree(comm: Comm, facts: Mapping[str, Fact]) -> None:
+    """Checks that all ranks hold the same facts, say the checksum of the log and the seed.
+
+    Raises:
+        ValueError: on every rank and with the same words, if one differs from the first rank.
+
+    >>> agree(Alone(), {"seed": 1})
+    """
+    everyone = comm.gather_objects(dict(facts), "facts")
+    first = everyone[0]
+    for rank, other in enumerate(everyone):
+        for fact in sorted(first.keys() | other.keys()):
+            if json.dumps(first.get(fact)) != json.dumps(other.get(fact)):
+                raise ValueError(
+                    f"the ranks differ in {fact}: {first.get(fact)!r} on rank 0, "
+                    f"{other.get(fact)!r} on rank {rank}; give every rank the same files, "
+                    "settings and packages"
+                )
+
+
+def versions() -> dict[str, Fact]:
+    """The versions on which the bits of a run depend, as facts to agree on."""
+    from .. import __version__
+
+    found: dict[str, Fact] = {"version of neutronstream": __version__}
+    return found | {f"version of {name}": version(name) for name in ("numba", "numpy", "torch")}
+
+
+def parts(length: int, count: int) -> list[int]:
+    """`count` parts of a length, as even as can be.
+
+    >>> parts(10, 4)
+    [3, 3, 2, 2]
+    """
+    return [length // count + (part < length % count) for part in range(count)]
+
+
+def _row_bytes(rows: Tensor) -> int:
+    return rows.element_size() * rows.shape[1:].numel()
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(-1).view(torch.uint8)
+
+
+def _array(data: Tensor) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The same bytes as MPI takes them."""
+    if data.device.type != "cpu":
+        raise ValueError(
+            f"MPI carries tensors of the CPU only: got one on {data.device}; "
+            "`connect` with that device"
+        )
+    return data.numpy()

@@ -1,0 +1,108 @@
+"""A whole segment at a time: the scan of a model that has one, in place of its updates.
+
+Invariant: the scan sees the rows that updates would see, and fills the rows that they would fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..models import Chain, ChainMembers, can_scan
+from ..stream import Int64
+from .costs import FUSED
+from .executor import Executor, Outcome
+from .levels import LevelExecutor
+from .pieces import Rows
+from .replay import Replay
+from .schedule import Schedule
+from .scheduled import Plan, ScheduledExecutor
+from .segment import Segment, take
+from .sharing import exchange
+
+
+class FusedExecutor(ScheduledExecutor[Chain]):
+    """Runs a segment by the model's scan, then scores it in one batch.
+
+    Raises:
+        ValueError: if the model, as it is, has no scan, or states are not on a CPU.
+    """
+
+    costs = FUSED
+
+    def __init__(self, replay: Replay) -> None:
+        super().__init__(replay)
+        if not can_scan(self.model):
+            raise ValueError(
+                f"{type(self.model).__name__} has no fused scan with these options and layers: "
+                "use the executor 'levels', or 'auto'"
+            )
+        if replay.device.type != "cpu":
+            raise ValueError(
+                f"a fused scan runs on a CPU, not on {str(replay.device)!r}: use the executor "
+                "'levels', or 'auto'"
+            )
+
+    def arrange(self, segment: Segment, plan: Schedule, rows: Rows, mine: Int64 | None) -> Chain:
+        neighbors, members = segment.neighbors, segment.members
+        linked = bool(self.model.link_tables)
+        nothing = np.empty(0, bool)
+        chain = Chain(
+            num_rows=plan.num_rows,
+            base={},
+            kind=segment.events.kind.numpy(),
+            encoded={},
+            ends=rows.ends,
+            writes=plan.write_row,
+            indptr=neighbors.indptr,
+            neighbors=rows.neighbors,
+            before=neighbors.before,
+            partner=neighbors.partner if linked else nothing,
+            link=neighbors.link + 1,
+            is_loop=segment.ends[:, 0] == segment.ends[:, 1],
+            gap=neighbors.gap,
+            is_src=neighbors.is_src,
+            links={},
+            members=None
+            if members is None
+            else ChainMembers(members.indptr, rows.members, members.ends, members.neighbors),
+            sampled=rows.sampled,
+            sampled_mask=segment.sampled_valid,
+            noise=segment.noise,
+        )
+        return chain if mine is None else chain.take(mine)
+
+    def run(self, prepared: Plan[Chain], *, embed: bool = False) -> Outcome:
+        segment, mine = prepared.segment, prepared.mine
+        self.stages.enter("hoist")
+        base = self.base(prepared)
+        encoded = self.encode(segment.events if mine is None else take(segment.events, mine))
+        self.stages.enter("scan")
+        self.touch_links(segment.neighbors.link)
+        links = {name: self.state[name].numpy()[:, 0] for name in self.model.link_tables}
+        chain = replace(prepared.work, base=base, encoded=encoded, links=links)
+        scanned = self.model.scan(chain)
+        states, penalty = dict(scanned.states), scanned.penalty
+        if prepared.shares is not None:
+            states = exchange(self.replay.comm, prepared.shares, states)
+            self.exchange_links(prepared)
+            if penalty is not None:
+                penalty = self.exchange_penalty(prepared, penalty)
+        states = {n: self.stages.on_backward("backward scan", s) for n, s in states.items()}
+
+        def read(rows: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
+            return [F.embedding(at, states[name]) for name, at in rows]
+
+        return self.finish(prepared, states, read, penalty, embed)
+
+
+def automatic(replay: Replay) -> Executor[Any]:
+    """The fastest exact executor that serves the model: its fused scan, or else its levels."""
+    if can_scan(replay.model) and replay.device.type == "cpu":
+        return FusedExecutor(replay)
+    return LevelExecutor(replay)

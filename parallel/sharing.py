@@ -1,0 +1,182 @@
+"""Which rank updates which events of a segment, and the exchange of the rows that they write.
+
+Events that read what others have written hang together; what does not hang together can be updated
+on different ranks with one exchange at the end, however many levels there are.  Every rank makes
+the same plan of the same schedule, so the plan itself never travels.  The invariant: a gradient
+table holds on each rank a share of the gradient, and the sum over ranks is the whole; the exchange
+going back gives what others found to the rank that made the row.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ..stream import Int64
+from .comm import Comm
+from .costs import Costs
+from .kernels import join_events
+from .schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A plan for all ranks; every event is updated on exactly one of them."""
+
+    rank_of: Int64  # (n,)
+    rows: Tensor  # (w,) the written rows, rank by rank, in log order inside a rank
+    sizes: tuple[int, ...]  # (ranks,) how many of these each rank makes
+
+    def mine(self, rank: int) -> Int64:
+        """The events that a rank updates, in log order."""
+        return np.flatnonzero(self.rank_of == rank)
+
+
+def share_rows(count: int, rank: int, size: int) -> tuple[int, int]:
+    """The even span of `count` rows that is a rank's to score.
+
+    >>> [share_rows(7, rank, 3) for rank in range(3)]
+    [(0, 2), (2, 4), (4, 7)]
+    """
+    return count * rank // size, count * (rank + 1) // size
+
+
+def components(plan: Schedule, read_start: Int64, write_start: Int64) -> Int64:
+    """Of each event the first one that it hangs together with, (n,).
+
+    >>> from .schedule import schedule
+    >>> ends, starts = np.array([0, 1, 3, 4, 1, 2]), np.array([0, 2, 4, 6])  # (a, b) (d, e) (b, c)
+    >>> components(schedule(starts, ends, starts, ends), starts, starts).tolist()
+    [0, 1, 0]
+    """
+    n = len(plan)
+    writer = np.empty(len(plan.write_row), np.int64)
+    writer[plan.write_row - len(plan.base)] = np.repeat(np.arange(n), np.diff(write_start))
+    parent = np.arange(n)
+    join_events(read_start, plan.read_row, len(plan.base), writer, parent)
+    return parent
+
+
+def share_events(
+    plan: Schedule, read_start: Int64, write_start: Int64, ranks: int, row_bytes: int, costs: Costs
+) -> Shares | None:
+    """The events of a schedule shared out evenly, or None where the exchange would cost more.
+
+    Whole components go, the largest first, to the rank that has the least to do.
+    """
+    n = len(plan)
+    if ranks == 1 or n == 0:
+        return None
+    root, inverse, counts = np.unique(
+        components(plan, read_start, write_start), return_inverse=True, return_counts=True
+    )
+    loads = [(0, rank) for rank in range(ranks)]
+    of_component = np.empty(len(root), np.int64)
+    for place in np.argsort(-counts, kind="stable").tolist():
+        load, rank = heapq.heappop(loads)
+        of_component[place] = rank
+        heapq.heappush(loads, (load + int(counts[place]), rank))
+    longest = max(load for load, _ in loads)
+    if not costs.worth_sharing(n, longest, len(plan.write_row) * row_bytes, ranks):
+        return None
+    rank_of = of_component[inverse]
+    of_write = np.repeat(rank_of, np.diff(write_start))
+    rows = plan.write_row[np.argsort(of_write, kind="stable")]
+    sizes = np.bincount(of_write, minlength=ranks)
+    return Shares(rank_of, torch.from_numpy(rows), tuple(sizes.tolist()))
+
+
+class _Exchange(Function):
+    """Tables whose rows each rank has made a part of, filled on all of them, in place."""
+
+    @staticmethod
+    def forward(ctx: Any, comm: Comm, shares: Shares, *tables: Tensor) -> tuple[Tensor, ...]:
+        ctx.comm, ctx.shares = comm, shares
+        # behind autograd's back: what made a table has kept it, and reads none of these rows again
+        fill_rows(comm, shares, tuple(table.data for table in tables))
+        return tuple(table.view_as(table) for table in tables)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grads = tuple(grad.clone(memory_format=torch.contiguous_format) for grad in grads)
+        collect_grads(ctx.comm, ctx.shares, grads)
+        return None, None, *grads
+
+
+def exchange(comm: Comm, shares: Shares, tables: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tables (num_rows, width) with the rows that other ranks have made."""
+    filled = _Exchange.apply(comm, shares, *tables.values())  # type: ignore[no-untyped-call]
+    return dict(zip(tables, filled, strict=True))
+
+
+@torch.no_grad()
+def fill_rows(comm: Comm, shares: Shares, tables: tuple[Tensor, ...]) -> None:
+    """Take the rows of other ranks, in place; one message for all tables."""
+    widths = [table.shape[1] for table in tables]
+    start = sum(shares.sizes[: comm.rank])
+    mine = shares.rows[start : start + shares.sizes[comm.rank]]
+    own = torch.cat([table[mine] for table in tables], dim=1)
+    found = comm.all_gather_rows(own, shares.sizes, "rows")
+    for table, values in zip(tables, torch.split(found, widths, dim=1), strict=True):
+        table[shares.rows] = values
+
+
+@torch.no_grad()
+def collect_grads(comm: Comm, shares: Shares, grads: tuple[Tensor, ...]) -> None:
+    """Add what all ranks found of the gradients of this rank's rows; those of others become 0."""
+    widths = [grad.shape[1] for grad in grads]
+    partial = torch.cat([grad[shares.rows] for grad in grads], dim=1)
+    own = comm.reduce_scatter_rows(partial, shares.sizes, "row gradients")
+    start = sum(shares.sizes[: comm.rank])
+    mine = shares.rows[start : start + shares.sizes[comm.rank]]
+    for grad, values in zip(grads, torch.split(own, widths, dim=1), strict=True):
+        grad[shares.rows] = 0.0
+        grad[mine] = values
+
+
+class _Together(Function):
+    """Rows of all ranks; as what follows is the same on all, each takes its own gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, comm: Comm, own: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        start = sum(sizes[: comm.rank])
+        ctx.span = slice(start, start + sizes[comm.rank])
+        return comm.all_gather_rows(own, sizes, "scores")
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
+        return None, grad[ctx.span], None
+
+
+def together(comm: Comm, own: Tensor, count: int) -> Tensor:
+    """(count, ...) of what each rank has of its `share_rows`.
+
+    Every rank goes on to compute the same from it, once; so the gradient that goes back is not
+    summed over ranks, and gradients of parameters are shares that `Comm.all_reduce` adds up.
+    """
+    if comm.size == 1:
+        return own
+    spans = (share_rows(count, rank, comm.size) for rank in range(comm.size))
+    sizes = tuple(stop - start for start, stop in spans)
+    found: Tensor = _Together.apply(comm, own, sizes)  # type: ignore[no-untyped-call]
+    return found
+
+
+def sum_gradients(comm: Comm, parameters: Iterable[Tensor]) -> None:
+    """Add up the gradients of all ranks, in one message; one that is missing is 0."""
+    kept = [p for p in parameters if p.requires_grad]
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in kept]
+    if not grads:
+        return
+    flat = torch.cat([grad.reshape(-1) for grad in grads])
+    comm.all_reduce(flat, "gradients")
+    parts = torch.split(flat, [grad.numel() for grad in grads])
+    for parameter, part in zip(kept, parts, strict=True):
+        parameter.grad = part.view_as(parameter)
