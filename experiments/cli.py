@@ -6,6 +6,7 @@ Heavy modules are imported inside the commands, so that `--help` is quick.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from inspect import signature
@@ -17,7 +18,7 @@ import typer
 from rich.console import Console
 
 from . import runs
-from .config import load_config
+from .config import TrainConfig, load_config
 from .door import INTERRUPTED, Door, open_log, say
 from .flags import split_settings, with_reading, with_settings
 from .progress import Report, reading, watching
@@ -88,7 +89,9 @@ neutronstream train uci --protocol split --model tgn --epochs 20 --patience 5 --
 
 neutronstream train uci --model tgn --consistency batch --batch-size 200
 
-neutronstream train uci --resume"""
+neutronstream train uci --resume
+
+neutronstream train uci --model tgn --batch-size 200 --explain --ranks 4"""
 
 
 @app.command("train", epilog=_TRAIN_EXAMPLES)
@@ -110,6 +113,16 @@ def _train(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run that is in the folder.")
     ] = False,
+    explained: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Say what would be done, how long it would take and why; then stop."
+        ),
+    ] = False,
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, metavar="N", help="Explain as if there were N ranks."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -125,8 +138,15 @@ def _train(
     settings, how = split_settings(flags)
     if resume and force:
         raise ValueError("--resume goes on with a run and --force replaces it: give one of them")
+    if ranks is not None and not explained:
+        raise ValueError(
+            "--ranks supposes a job for --explain: a real one is started by mpiexec -n"
+        )
     _check_output(output)
     config = load_config(config_file, settings)
+    if explained:
+        _explain(_read(log, config.limit, how, quiet), config, ranks, as_json)
+        return
     folder = runs.default_folder(log, config) if output is None else Path(output)
     how = {name: _as_text(value) for name, value in how.items()}
     if resume:
@@ -157,6 +177,21 @@ def _train(
     if was_finished:
         say(f"{folder} is finished: nothing to resume")
     _show_scores(report, folder, as_json)
+
+
+def _explain(log: EventLog, config: TrainConfig, ranks: int | None, as_json: bool) -> None:
+    """Prints, on the first rank, what a run on `ranks` ranks would do; None: on those there are."""
+    from ..parallel.comm import connect
+    from .explain import explain, print_explanation
+
+    with connect(os.environ) as comm:
+        if comm.rank:
+            return
+        found = explain(log, config, ranks or comm.size)
+    if as_json:
+        _show(found, as_json)
+    else:
+        print_explanation(_stdout(), found)
 
 
 @app.command(

@@ -135,6 +135,7 @@ def _fit(
         else:
             report = _move(trainer, windows, keeper, began, progress)
         if writes:
+            assert folder is not None
             write_report(folder, report)
     return report
 

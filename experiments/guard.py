@@ -28,7 +28,7 @@ PLACES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # mpiexec of Open MPI
 )
 JOBS = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT", "PMIX_NAMESPACE")
-PATIENCE = 5.0  # seconds
+PATIENCE = 5.0  # seconds that a rank may be stopped, or the witness silent
 WITNESS = Path(__file__).with_name("witness.py")
 
 
@@ -105,17 +105,17 @@ class Guard:
             self.fails(f"{type(error).__name__}: {error}", 1, detail)
 
 
-def guarded(environ: Mapping[str, str]) -> Guard:
+def guarded(environ: Mapping[str, str], patience: float = PATIENCE) -> Guard:
     """A context for all that a rank does: what it raises ends the job, with its rank and once.
 
-    A process alone is left as it is.
+    A rank may be stopped for `patience` seconds.  A process alone is left as it is.
 
     >>> with guarded({}) as guard:
     ...     guard.size
     1
     """
     rank, size = place(environ)
-    return Guard(rank, size, _line(_job(environ), size) if size > 1 else None)
+    return Guard(rank, size, _line(_job(environ), size, patience) if size > 1 else None)
 
 
 def _job(environ: Mapping[str, str]) -> str:
@@ -127,7 +127,7 @@ def _job(environ: Mapping[str, str]) -> str:
     return " ".join(named) if named else f"pid {os.getppid()}"
 
 
-def _line(job: str, size: int) -> socket.socket | None:
+def _line(job: str, size: int, patience: float) -> socket.socket | None:
     """A line to the witness of the job, which the first to come starts; None outside of Linux."""
     if sys.platform != "linux":
         return None
@@ -136,7 +136,7 @@ def _line(job: str, size: int) -> socket.socket | None:
         listener.bind(address)
         listener.listen(size)
         subprocess.Popen(
-            [sys.executable, "-I", "-S", str(WITNESS), str(size)],
+            [sys.executable, "-I", "-S", str(WITNESS), str(size), str(patience)],
             stdin=listener.fileno(),
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # launchers end what is in a rank's own

@@ -78,7 +78,7 @@ class Keeper:
 
 def share_progress(comm: Comm, trainer: Kept) -> None:
     """Bring the trainers of all ranks to where that of the first one stands."""
-    data, meta = b"", {}
+    data, meta = b"", dict[str, Any]()
     if comm.rank == 0:
         tensors, meta = trainer.to_checkpoint()
         data = to_bytes({n: t.contiguous() for n, t in tensors.items()})

@@ -86,6 +86,11 @@ def make_model(log: EventLog, config: TrainConfig, model: NewModel | None = None
     return built.to(config.device, getattr(torch, config.dtype))
 
 
+def make_optimiser(model: DynamicGNN, config: TrainConfig) -> torch.optim.Optimizer:
+    """Adam over all weights, which it goes through once a step."""
+    return torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+
+
 def make_executor(
     log: EventLog, model: DynamicGNN, config: TrainConfig, comm: Comm | None = None
 ) -> Executor[Any]:

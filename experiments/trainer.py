@@ -20,7 +20,7 @@ from ..stream import EventLog, Window
 from .config import TrainConfig
 from .evaluate import Evaluation
 from .keeper import below, moments_of, set_moments, under
-from .learn import NewModel, count_levels, make_executor, make_model, step
+from .learn import NewModel, count_levels, make_executor, make_model, make_optimiser, step
 from .report import to_plain
 
 
@@ -53,7 +53,7 @@ class Trainer:
         self.log = log
         self.config = config
         self.model = make_model(log, config, model)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
+        self.optimiser = make_optimiser(self.model, config)
         self.executor: Executor[Any] = make_executor(log, self.model, config, comm)
         self.replay = self.executor.replay
         self.evaluation = Evaluation(log, config)

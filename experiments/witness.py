@@ -23,8 +23,7 @@ from pathlib import Path
 from time import monotonic
 
 TICK = 0.25  # seconds between two looks
-STOPPED = 5.0  # seconds that a rank may be stopped
-IDLE = 7.0  # seconds that it may do nothing at all while others wait for it
+IDLE = 1.4  # times the patience with a stopped rank: for one that others wait for in vain
 BUSY = 0.05  # of a processor: a thread that shows the progress takes less
 GATHER = 0.3  # seconds in which ranks that fail together are heard
 LEAVE = 2.0  # seconds in which they may leave before they are killed
@@ -60,9 +59,10 @@ class Rank:
 class Witness:
     """Hears and looks until all ranks have left, or one is lost."""
 
-    def __init__(self, listener: socket.socket, size: int) -> None:
+    def __init__(self, listener: socket.socket, size: int, patience: float) -> None:
         self.listener = listener
         self.size = size
+        self.patience = patience
         self.ranks: list[Rank] = []
         self._poll = select.epoll()
         self._sources: dict[int, Rank] = {}
@@ -140,12 +140,13 @@ class Witness:
             for rank in present:  # somebody suspended the job
                 rank.still = 0.0
         waiting = [rank for rank in present if rank.waits]
+        limit = IDLE * self.patience
         for rank in present:
-            if rank.is_stopped and rank.still > STOPPED:
-                return f"{self.name(rank)} is stopped, and has been for {STOPPED:g} s"
-            if waiting and not rank.waits and rank.still > IDLE and rank.is_idle:
+            if rank.is_stopped and rank.still > self.patience:
+                return f"{self.name(rank)} is stopped, and has been for {self.patience:g} s"
+            if waiting and not rank.waits and rank.still > limit and rank.is_idle:
                 return (
-                    f"{self.name(rank)} has done nothing for {IDLE:g} s, while "
+                    f"{self.name(rank)} has done nothing for {limit:g} s, while "
                     f"{self.name(waiting[0])} waits for it in {waiting[0].waits}: it hangs"
                 )
         return ""
@@ -160,7 +161,7 @@ class Witness:
             with suppress(OSError):
                 rank.line.send(b".")
         until = monotonic() + LEAVE
-        while failed and self.present and monotonic() < until:
+        while any(not rank.gone for rank in failed) and monotonic() < until:
             self.hear(until - monotonic())
         for rank in self.present:
             with suppress(OSError):
@@ -227,7 +228,7 @@ def main() -> None:
     """Serves the ranks that connect to the socket at standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it goes when the ranks are gone
-    Witness(socket.socket(fileno=0), int(sys.argv[1])).serve()
+    Witness(socket.socket(fileno=0), int(sys.argv[1]), float(sys.argv[2])).serve()
 
 
 if __name__ == "__main__":

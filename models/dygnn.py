@@ -7,7 +7,7 @@ writes its ends and their neighbours, and is scored from the states before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base import DynamicGNN, Reads
+from .chain import Chain, Scanned
+from .rows import product
+from .scans.dygnn import scan_dygnn
 from .views import Events, Level, Nodes, Written
 
 HOUR = 3600.0
@@ -119,8 +122,7 @@ class DyGNN(DynamicGNN):
         names = ("cell_head", "cell_tail", "hidden_head", "hidden_tail", "embedding")
         self.tables = dict.fromkeys(names, width)
         self.fill = {"embedding": "normal"}
-        self.derived = {"as_head": width, "as_tail": width}
-        self.reads = Reads(ends=names, scored=("as_head", "as_tail"), neighborhood="recent", k=k)
+        self.reads = Reads(ends=names, scored=("embedding",), neighborhood="recent", k=k)
         self.num_negatives = num_negatives
         self.decay = decay
         self.interact = nn.Linear(2 * width, 2 * width)
@@ -140,11 +142,6 @@ class DyGNN(DynamicGNN):
     def encode(self, events: Events) -> dict[str, Tensor]:
         """g of both ends, (n, 2)."""
         return {"decay": self.fade(events.gap).to(self.merge.weight.dtype)}
-
-    def derive(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The representation as a source and as a destination is scored."""
-        z = states["embedding"]
-        return {"as_head": self.as_head(z), "as_tail": self.as_tail(z)}
 
     def update(self, level: Level) -> Written:
         """Interact, update, merge and propagate, on all members of an event at once."""
@@ -185,6 +182,15 @@ class DyGNN(DynamicGNN):
                 hidden = torch.where(reach.roles, torch.tanh(cell), hidden)
                 z = torch.where(reach.members, self.merged(hidden), z)
         return Written(dict(zip(self.tables, (*cell.unbind(2), *hidden.unbind(2), z), strict=True)))
+
+    @property
+    def scans(self) -> bool:
+        """For every width and neighbourhood."""
+        return True
+
+    def scan(self, chain: Chain) -> Scanned:
+        """The same, event after event."""
+        return Scanned(scan_dygnn(self, chain))
 
     def merged(self, hidden: Tensor) -> Tensor:
         """Representations (n, p, width) of hidden states (n, p, 2, width)."""
@@ -240,5 +246,10 @@ class DyGNN(DynamicGNN):
         return loss / count
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
-        """The logit of each pair, (n, m)."""
-        return (src.states["as_head"] * dst.states["as_tail"]).sum(-1)
+        """The logit of each pair, (n, m); only the side with fewer nodes is multiplied out."""
+        head, tail = src.states["embedding"], dst.states["embedding"]
+        if head.shape[1] <= tail.shape[1]:
+            head = product(product(head, self.as_head.weight), self.as_tail.weight.t())
+        else:
+            tail = product(product(tail, self.as_tail.weight), self.as_head.weight.t())
+        return (head * tail).sum(-1)

@@ -16,9 +16,12 @@ from torch import Tensor
 
 from ..stream import Bool, EventBatch
 from .base import Reads
-from .kernels import attend_links, event_rates
+from .chain import Chain, Scanned
+from .kernels.dyrep import Intensity
+from .kernels.links import attend_links, event_rates
 from .point_process import PointProcess
 from .rows import linear
+from .scans.dyrep import scan_dyrep
 from .views import Level, Written
 
 
@@ -86,6 +89,30 @@ class DyRep(PointProcess):
         message = message.masked_fill(~level.mask.unsqueeze(-1), -torch.inf)
         z = self.next_states(level, message.amax(2))
         return Written({"embedding": z}, {"attention": attention})
+
+    @property
+    def scans(self) -> bool:
+        """For every intensity and width."""
+        return True
+
+    def scan(self, chain: Chain) -> Scanned:
+        """Equation 4 and algorithm 1, event after event."""
+        z = scan_dyrep(
+            *(chain, self.pair_weights(), self.structure.weight, self.recurrence.weight),
+            *(self.structure.bias, self.neighbor.weight, self.neighbor.bias),
+        )
+        return Scanned({"embedding": z})
+
+    def pair_weights(self) -> Intensity:
+        """The weights of an intensity as the scan reads them."""
+        with torch.no_grad():
+            omega, bias, between = self.symmetrised()
+            if between is None:
+                between = omega.new_empty(0, 0, 0)
+            return Intensity(
+                *(omega.double().numpy(), bias.double().numpy()),
+                *(self.psi.double().numpy(), between.double().numpy()),
+            )
 
     def attend(self, level: Level) -> tuple[Tensor, Tensor]:
         """Softmax of S over the links before each event, and its rows after (algorithm 1).

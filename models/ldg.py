@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from .base import Reads
+from .chain import Chain, Scanned
 from .point_process import PointProcess
 from .rows import pad_rows
+from .scans.ldg import Drawing, scan_ldg
 from .views import Level, Written
 
 NO_EDGE = {1: 0.95, 2: 0.9, 3: 0.91}
@@ -193,6 +195,19 @@ class LDG(PointProcess):
             dict(zip(self.link_tables, kept, strict=True)),
             self.kl_weight * divergence,
         )
+
+    @property
+    def scans(self) -> bool:
+        """For all options."""
+        return True
+
+    def scan(self, chain: Chain) -> Scanned:
+        """`update`, event after event."""
+        unread = ("omega", "psi", "interaction", "elapsed")
+        weights = {n: p for n, p in self.named_parameters() if n.split(".")[0] not in unread}
+        drawing = Drawing(self.link_tables, self.temperature, self.hard, self.log_prior)
+        z, divergence = scan_ldg(chain, drawing, weights)
+        return Scanned({"embedding": z}, self.kl_weight * divergence)
 
     def encode_pair(self, level: Level) -> Tensor:
         """The logits (n, 2, classes) of S_uv and S_vu."""

@@ -8,6 +8,7 @@ those of the states before the event.
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,7 +17,9 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from .base import DynamicGNN
+from .pairs import Pairs, Priced
 from .rows import linear, pad_rows
+from .scans.point_process import losses_of_pairs
 from .views import Events, Level, Nodes
 
 SECONDS = (86_400.0, 3_600.0, 60.0, 1.0)
@@ -132,15 +135,24 @@ class PointProcess(DynamicGNN, ABC):
 
         The symmetrised linear form is a sum over both ends, so each needs one product only.
         """
-        first, second = self.omega.weight.chunk(2, dim=1)
-        omega = (first + second) / 2
-        g = F.linear(z_a, omega) + F.linear(z_b, omega) + self.omega.bias
-        if self.interaction is not None:
-            between = (self.interaction + self.interaction.transpose(1, 2)) / 2
+        omega, bias, between = self.symmetrised()
+        g = F.linear(z_a, omega) + F.linear(z_b, omega) + bias
+        if between is not None:
             turned = torch.einsum("nud,kde->nek", z_a - 0.5, between)  # (n, width, kinds); u is 1
             g = g + torch.bmm(z_b - 0.5, turned)
         rate: Tensor = _ScaledSoftplus.apply(g, self.psi)  # type: ignore[no-untyped-call]
         return rate
+
+    def symmetrised(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Omega (kinds, width), c (kinds,) and M (kinds, width, width) if the model has one.
+
+        All are the same for a pair and its reverse.
+        """
+        first, second = self.omega.weight.chunk(2, dim=1)
+        between = None
+        if self.interaction is not None:
+            between = (self.interaction + self.interaction.transpose(1, 2)) / 2
+        return (first + second) / 2, self.omega.bias, between
 
     def loss(
         self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes
@@ -158,6 +170,14 @@ class PointProcess(DynamicGNN, ABC):
             count = others.valid.sum(1).clamp(min=1)
             loss = loss + torch.where(others.valid, rate, 0.0).sum(1) / count
         return loss
+
+    def losses_of(self, pairs: Pairs, states: Mapping[str, Tensor]) -> Priced:
+        """`loss` and `expected_idle` of pairs whose states stand in the rows of tables."""
+        omega, bias, between = self.symmetrised()
+        if between is None:
+            between = omega.new_empty(0, 0, 0)
+        losses, rate = losses_of_pairs(pairs, states["embedding"], omega, bias, self.psi, between)
+        return Priced(losses, 1.0 / (rate + 1e-10))
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
         """Log density of an event of that kind now: log intensity minus its integral (eq. 1).

@@ -7,7 +7,6 @@ memories before its event, and a prediction of those before the event that is pr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -15,10 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .attention import Attention
 from .base import DynamicGNN, Reads
+from .chain import Chain, Scanned
+from .decoder import pair_logits
 from .rows import pad_rows
-from .time_encoding import Drift, TimeEncoding
-from .views import Around, Events, Level, Nodes
+from .scans.memory import scan_gru, scan_tanh
+from .time_encoding import Drift, TimeEncoding, can_compile
+from .views import Events, Level, Nodes, rows_of
 
 
 class TGN(DynamicGNN):
@@ -101,7 +104,7 @@ class TGN(DynamicGNN):
         told = self.num_kinds + num_features + time_width
         self.time = TimeEncoding(time_width, learned=frequencies == "learned")
         self.cell = (nn.GRUCell if memory == "gru" else nn.RNNCell)(2 * width + told, width)
-        self.attention = _Attention(width, told, heads) if embedding == "attention" else None
+        self.attention = Attention(width, told, heads) if embedding == "attention" else None
         self.sum = _Sum(width, told) if embedding == "sum" else None
         self.drift = Drift(width) if embedding == "time" else None
         with_neighbors = embedding in ("attention", "sum")
@@ -147,74 +150,61 @@ class TGN(DynamicGNN):
         memory = states["memory"]
         return {"memory": self.cell(pad_rows(message), pad_rows(memory))[: len(memory)]}
 
+    @property
+    def scans(self) -> bool:
+        """As torch's own cells do."""
+        cell = self.cell
+        return type(cell) is nn.GRUCell or (
+            type(cell) is nn.RNNCell and cell.nonlinearity == "tanh"
+        )
+
+    def scan(self, chain: Chain) -> Scanned:
+        """The memories of all events, each end told [own memory, the other's, what is told]."""
+        memory, told, cell = chain.base["memory"], chain.encoded["told"], self.cell
+        if isinstance(cell, nn.GRUCell):
+            return Scanned({"memory": scan_gru(chain, memory, told, cell)})
+        width = memory.shape[1]
+        own, rest = cell.weight_ih[:, :width] + cell.weight_hh, cell.weight_ih[:, width:]
+        weight = torch.cat([own, rest], dim=1)
+        bias = cell.bias_ih + cell.bias_hh
+        return Scanned({"memory": scan_tanh(chain, memory, told, [weight], [bias])})
+
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
         """z of each node, (n, m, width)."""
         memory, around = nodes.states["memory"], nodes.around
-        z: Tensor = memory if self.drift is None else self.drift(memory, nodes.idle)
-        layer = self.attention or self.sum
-        if layer is not None:
-            assert around is not None
-            z = layer(memory, around.states["memory"], self._edges(around), around.mask)
-        return z
+        if around is not None:
+            seconds = around.gap
+            if self.time_from == "neighbor":
+                seconds = seconds - around.idle_gap
+            event = self._event(around.kind, around.features)  # each (n, m, k, ...)
+            if self.attention is not None and can_compile(memory.device, memory.dtype):
+                known = torch.cat([memory.new_empty(*seconds.shape, 0), *event], dim=-1)
+                table, rows = rows_of(around.states, "memory")
+                return self.attention.of_rows(
+                    *(memory, table, rows, around.mask, self.time, seconds, known)
+                )
+            layer = self.attention or self.sum
+            assert layer is not None
+            edges = torch.cat([self.time(seconds), *event], dim=-1)
+            z: Tensor = layer(memory, around.states["memory"], edges, around.mask)
+            return z
+        return memory if self.drift is None else self.drift(memory, nodes.idle)
 
-    def _edges(self, around: Around) -> Tensor:
-        """[phi(t_ij), kind, features] of the events around, (n, m, k, told)."""
-        gap = around.gap
-        if self.time_from == "neighbor":
-            gap = gap - around.idle_gap
-        return torch.cat([self.time(gap), *self._event(around.kind, around.features)], dim=-1)
+    def loss(
+        self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes
+    ) -> Tensor:
+        """The loss of each event, (n,), as that of other models, its pairs scored together."""
+        ends = torch.cat([dst.embedding, other_dst.embedding], dim=1)
+        logit = self._pairs(src.embedding, ends)  # (n, 1 + num_negatives)
+        wrong = torch.where(other_dst.valid, F.softplus(logit[:, 1:]), 0.0).sum(1)
+        return F.softplus(-logit[:, 0]) + wrong / other_dst.valid.sum(1).clamp(min=1)
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
         """The logit of each pair, (n, m)."""
-        hidden = torch.relu(self.source(src.embedding) + self.destination(dst.embedding))
-        logit: Tensor = self.final(hidden).squeeze(-1)
-        return logit
+        return self._pairs(src.embedding, dst.embedding)
 
-
-class _Attention(nn.Module):
-    """Attention of nodes over neighbours, in which nothing is projected neighbour by neighbour.
-
-    q^T (W m) is taken as (W^T q)^T m, and the weighted sum is projected, not what it sums: k times
-    less work for the same numbers.
-    """
-
-    def __init__(self, width: int, edge_width: int, heads: int) -> None:
-        super().__init__()
-        if width % heads:
-            raise ValueError(f"`width` must be a multiple of `heads`: got {width} and {heads}")
-        self.heads = heads
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width, bias=False)
-        self.value = nn.Linear(width, width)
-        self.edge = nn.Linear(edge_width, width, bias=False)
-        self.skip = nn.Linear(width, width)
-
-    def forward(self, own: Tensor, near: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
-        """(n, m, width) of nodes, their neighbours (n, m, k, ...) and which of these are real."""
-        n, m, width = own.shape
-        head = width // self.heads
-        near, edges = near.flatten(0, 1), edges.flatten(0, 1)  # (n m, k, width or edge width)
-        real = mask.flatten(0, 1).unsqueeze(1)  # (n m, 1, k)
-
-        def of_heads(weight: Tensor) -> Tensor:
-            return weight.view(self.heads, head, -1)
-
-        query = self.query(own).view(n * m, self.heads, head) / math.sqrt(head)
-        rates = [  # (n m, heads, k)
-            torch.einsum("rhc,hcd->rhd", query, of_heads(layer.weight)) @ read.transpose(1, 2)
-            for layer, read in ((self.key, near), (self.edge, edges))
-        ]
-        lowest = torch.finfo(own.dtype).min
-        share = torch.softmax((rates[0] + rates[1]).masked_fill(~real, lowest), dim=-1)
-        share = share * real  # of a node without neighbours nothing is left
-        parts = [
-            torch.einsum("rhd,hcd->rhc", share @ read, of_heads(layer.weight)).reshape(n, m, width)
-            for layer, read in ((self.value, near), (self.edge, edges))
-        ]
-        has_any = mask.any(-1, keepdim=True).to(own.dtype)
-        heard = parts[0] + parts[1] + has_any * self.value.bias
-        z: Tensor = heard + self.skip(own)
-        return z
+    def _pairs(self, src: Tensor, dst: Tensor) -> Tensor:
+        return pair_logits(src, dst, self.source, self.destination, self.final)
 
 
 class _Sum(nn.Module):

@@ -6,10 +6,46 @@ build these views; a model never sees the log, the graph or the future.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateRows(Mapping[str, Tensor]):
+    """States by name, each (..., width), that are gathered when they are asked for.
+
+    A model may take them as they are: they stand in `rows` of `tables`.
+
+    >>> import torch
+    >>> StateRows({"memory": torch.eye(3)}, torch.tensor([2]))["memory"].tolist()
+    [[0.0, 0.0, 1.0]]
+    """
+
+    tables: Mapping[str, Tensor]  # each (r, width)
+    rows: Tensor  # (...) int64
+
+    def __getitem__(self, name: str) -> Tensor:
+        return F.embedding(self.rows, self.tables[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+
+def rows_of(states: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
+    """A table (r, width), and the rows of it (...) where states (..., width) stand."""
+    if isinstance(states, StateRows):
+        return states.tables[name], states.rows
+    values = states[name]
+    shape = values.shape[:-1]
+    rows = torch.arange(shape.numel(), device=values.device).view(shape)
+    return values.reshape(-1, values.shape[-1]), rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +118,8 @@ class Written:
 class Around:
     """The `k` most recent events of each of the nodes beside an event, oldest first."""
 
-    states: Mapping[str, Tensor]  # each (n, m, k, width), of the neighbour, before the event
+    states: Mapping[str, Tensor]  # each (n, m, k, width), of the neighbour, before the event;
+    #                               gathered anew whenever they are asked for
     mask: Tensor  # (n, m, k) bool; False is padding
     gap: Tensor  # (n, m, k) float64, seconds since the event with the neighbour
     idle_gap: Tensor  # (n, m, k) float64, seconds since the neighbour's own last event

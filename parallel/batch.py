@@ -59,8 +59,14 @@ class BatchExecutor(Executor[Batch]):
         if segment.members is not None:
             writes = segment.members.node
             event = np.repeat(np.arange(len(segment)), np.diff(segment.members.indptr))
-        nodes, row = np.unique(np.concatenate([scored.ravel(), writes]), return_inverse=True)
-        row = row[: scored.size].reshape(scored.shape).astype(np.int64)
+        nodes = np.unique(np.concatenate([scored.ravel(), writes]))
+        comm = self.replay.comm
+        if comm.size > 1:  # what renewing a node adds to the loss does not depend on who scores it
+            counts = [count[0] for count in comm.gather_objects([len(nodes)], "nodes")]
+            nodes = np.unique(
+                comm.all_gather_rows(torch.from_numpy(nodes), counts, "nodes").numpy()
+            )
+        row = np.searchsorted(nodes, scored)
         written, last = np.unique(writes[::-1], return_index=True)
         return Batch(
             segment,

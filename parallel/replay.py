@@ -152,9 +152,12 @@ class Replay:
         shown = [(batch.src[:, None], real), (batch.dst[:, None], real), *others, candidates]
         shown += [(side, everywhere) for side in sides]
         own = slice(*share_rows(len(batch), self.comm.rank, self.comm.size))
+        together = [np.concatenate([part[i] for part in shown], axis=1)[own] for i in range(2)]
+        whole = self._beside(together[0], together[1], positions[own], seen[own])
+        stops = np.cumsum([nodes.shape[1] for nodes, _ in shown])
         beside = [
-            self._beside(nodes[own], valid[own], positions[own], seen[own])
-            for nodes, valid in shown
+            whole.columns(slice(stop - nodes.shape[1], stop))
+            for (nodes, _), stop in zip(shown, stops.tolist(), strict=True)
         ]
         return self._segment(positions, seen, ends, own, beside, candidates)
 

@@ -280,8 +280,8 @@ def _apart(nodes: Nodes, sizes: list[int]) -> list[Nodes]:
     def states(values: Mapping[str, Tensor]) -> Sequence[Mapping[str, Tensor]]:
         if isinstance(values, StateRows):
             return [StateRows(values.tables, rows) for rows in column(values.rows)]
-        parts = [column(each) for each in values.values()]
-        return [dict(zip(values, each, strict=True)) for each in zip(*parts, strict=True)]
+        parts = {name: column(each) for name, each in values.items()}
+        return [{name: part[i] for name, part in parts.items()} for i in range(len(sizes))]
 
     near: Sequence[Around | None] = [None] * len(sizes)
     if nodes.around is not None:

@@ -51,6 +51,12 @@ class Recent:
     gap: Float64  # (n, m, k) seconds since it
     idle_gap: Float64  # (n, m, k) seconds since the neighbour's own last event
 
+    def columns(self, which: slice) -> Recent:
+        """The events of some of the nodes."""
+        node, mask, event = self.node[:, which], self.mask[:, which], self.event[:, which]
+        gap, idle_gap = self.gap[:, which], self.idle_gap[:, which]
+        return Recent(node, mask, event, self.is_src[:, which], gap, idle_gap)
+
 
 @dataclass(frozen=True, slots=True)
 class Beside:
@@ -64,6 +70,12 @@ class Beside:
 
     def __len__(self) -> int:
         return int(self.node.shape[1])
+
+    def columns(self, which: slice) -> Beside:
+        """Some of the nodes."""
+        recent = None if self.recent is None else self.recent.columns(which)
+        node, valid = self.node[:, which], self.valid[:, which]
+        return Beside(node, valid, self.gap[:, which], self.idle[:, which], recent)
 
 
 @dataclass(frozen=True, slots=True)

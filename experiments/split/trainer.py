@@ -24,7 +24,7 @@ from ...parallel import Comm, Executor
 from ...stream import EventLog, Float64
 from ..config import TrainConfig
 from ..keeper import Keeper, below, moments_of, set_moments, under
-from ..learn import NewModel, count_levels, make_executor, make_model, step
+from ..learn import NewModel, count_levels, make_executor, make_model, make_optimiser, step
 from ..report import to_plain
 from ..trainer import segments
 from .carry import carry_states
@@ -64,7 +64,7 @@ class SplitTrainer:
         self.split = split_log(log, config.val_ratio, config.test_ratio, seed=config.split_seed)
         kept, nodes = training_log(log, self.split)
         self.model = make_model(log, config, model)
-        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
+        self.optimiser = make_optimiser(self.model, config)
         self.nodes = nodes  # of the training log
         self.learning: Executor[Any] = make_executor(kept, self.model, config, comm)
         self.scoring: Executor[Any] = make_executor(log, self.model, config, comm)

@@ -74,8 +74,8 @@ def record(log: EventLog, config: TrainConfig, folder: Path | None = None) -> Re
             super().update(segment, scores, losses)
 
     class Watched(Trainer):
-        def __init__(self, log: EventLog, config: TrainConfig, model: Any = None) -> None:
-            super().__init__(log, config, model)
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
             trainers.append(self)
 
         def train(self, window: Window, next_start: int | None) -> dict[str, Any]:

@@ -413,11 +413,14 @@ def test_an_event_changes_nothing_before_it_nor_its_own_score(executor: str) -> 
 
 def test_the_loss_is_a_mean_over_the_true_and_the_corrupted_pairs() -> None:
     model = DyGNN(2)
+    with torch.no_grad():
+        model.as_head.weight.copy_(torch.eye(2))
+        model.as_tail.weight.copy_(2 * torch.eye(2))
     one, two = torch.ones(1, 1, 2), torch.full((1, 3, 2), 0.5)
 
     def nodes(z: Tensor, valid: list[bool]) -> Nodes:
         gap = torch.zeros(z.shape[:2])
-        return Nodes({"as_head": z, "as_tail": 2 * z}, gap, gap, torch.tensor([valid]))
+        return Nodes({"embedding": z}, gap, gap, torch.tensor([valid]))
 
     end = nodes(one, [True])
     loss = model.loss(
@@ -429,13 +432,19 @@ def test_the_loss_is_a_mean_over_the_true_and_the_corrupted_pairs() -> None:
 
 
 def test_the_roles_of_a_pair_are_told_apart_in_its_score() -> None:
+    """U z . V z, whichever side has more nodes."""
     model = strong_model(LOGS["uci"])
-    z = torch.randn(2, 1, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    derived = [model.derive({"embedding": each}) for each in z]
-    gap, valid = torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)
-    a, b = (Nodes({n: v[:, None] for n, v in d.items()}, gap, gap, valid) for d in derived)
+    z = torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     events = Events(torch.tensor([0]), torch.zeros(1, 2))
-    assert model.score(events, a, b) != model.score(events, b, a)
+
+    def nodes(*which: int) -> Nodes:
+        gap = torch.zeros(1, len(which))
+        return Nodes({"embedding": z[None, list(which)]}, gap, gap, torch.ones_like(gap).bool())
+
+    right = model.as_head(z) @ model.as_tail(z).t()
+    assert not torch.allclose(right, right.t())
+    torch.testing.assert_close(model.score(events, nodes(0), nodes(0, 1, 2))[0], right[0])
+    torch.testing.assert_close(model.score(events, nodes(0, 1, 2), nodes(1))[0], right[:, 1])
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,14 @@ def run(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = new_model().to(dtype)
-    replay = Replay(log, model, seed=seed, dtype=dtype, check=check, comm=comm)
+    replay = Replay(
+        *(log, model),
+        seed=seed,
+        dtype=dtype,
+        check=check,
+        consistency="batch" if executor == "batch" else "exact",
+        comm=comm,
+    )
     engine = EXECUTORS[executor](replay)
     losses, scores, values = [], [], {}
     for start in range(0, len(log), size):

@@ -1,50 +1,42 @@
-"""Every rank computes the same run from the same log, bit for bit, on 1, 2 and 4 ranks."""
+"""A run over ranks equals the run of one process: states, losses, scores and gradients."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neutronstream.datasets.registry import VARIABLE
-
-from ..data import ROOT, data_folder
+from ..ranks import finish, start
 
 SCRIPT = Path(__file__).with_name("on_ranks.py")
 
 
-def on_ranks(count: int) -> dict[str, Any]:
+def on_ranks(count: int, executor: str, launcher: str = "mpiexec") -> dict[str, Any]:
     """What the script printed, run on `count` ranks."""
-    beside = Path(sys.executable).parent  # the mpich wheel puts mpiexec beside python
-    mpiexec = shutil.which("mpiexec", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
-    assert mpiexec is not None, "mpiexec is missing: install the extra `mpi` (mpi4py and mpich)"
-    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-    done = subprocess.run(
-        [mpiexec, "-n", str(count), sys.executable, str(SCRIPT)],
-        env=os.environ | {"PYTHONPATH": path, VARIABLE: str(data_folder())},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    code, out, err = finish(start(launcher, count, SCRIPT, executor), 240)
+    assert code == 0, out + err
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
     return result
 
 
-@pytest.fixture(scope="module")
-def alone() -> dict[str, Any]:
-    return on_ranks(1)
-
-
+@pytest.mark.parametrize("executor", ["levels", "fused", "batch"])
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_all_ranks_hold_the_same_bits(count: int, alone: dict[str, Any]) -> None:
-    found = alone if count == 1 else on_ranks(count)
+def test_ranks_give_what_one_process_gives(count: int, executor: str) -> None:
+    found = on_ranks(count, executor)
     assert found["ranks"] == count
+    assert found["worst"][0] <= 1e-12, found["worst"]
+    assert found["same"] is True  # all ranks hold the same bits
+    if count > 1:
+        purposes = {"scores", "gradients"}
+        if executor != "batch":
+            purposes |= {"rows", "row gradients", "penalties", "link values"}
+        assert purposes <= found["moved"][0].keys()
+
+
+def test_ranks_of_torchrun_give_what_one_process_gives() -> None:
+    found = on_ranks(2, "fused", "torchrun")
+    assert found["ranks"] == 2
+    assert found["worst"][0] <= 1e-12, found["worst"]
     assert found["same"] is True
-    assert found["losses"] == alone["losses"]
