@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +20,9 @@ from rich.console import Console
 
 from . import runs
 from .config import TrainConfig, load_config
-from .door import INTERRUPTED, Door, open_log, say
+from .door import Door, open_log, say
 from .flags import split_settings, with_reading, with_settings
+from .guard import INTERRUPTED, Guard
 from .progress import Report, reading, watching
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _commands(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
@@ -75,6 +78,12 @@ def _commands(
 
     Start with: neutronstream train demo
     """
+    guard: Guard = context.obj
+    if guard.size > 1 and context.invoked_subcommand != "train":
+        raise ValueError(
+            f"`{context.invoked_subcommand}` runs in one process: start it without mpiexec "
+            f"(got {guard.size} ranks)"
+        )
 
 
 _TRAIN_EXAMPLES = """Examples:
@@ -98,6 +107,7 @@ neutronstream train uci --model tgn --batch-size 200 --explain --ranks 4"""
 @with_settings
 @with_reading
 def _train(
+    context: typer.Context,
     log: Log,
     config_file: ConfigFile = None,
     output: Annotated[
@@ -135,6 +145,8 @@ def _train(
     report.html, report.json, metrics.parquet, config.toml, reading.json if flags say how to read
     LOG, and the checkpoints.
     """
+    guard: Guard = context.obj
+    quiet = quiet or guard.rank > 0
     settings, how = split_settings(flags)
     if resume and force:
         raise ValueError("--resume goes on with a run and --force replaces it: give one of them")
@@ -145,7 +157,8 @@ def _train(
     _check_output(output)
     config = load_config(config_file, settings)
     if explained:
-        _explain(_read(log, config.limit, how, quiet), config, ranks, as_json)
+        if guard.rank == 0:  # for all ranks that were started
+            _explain(_read(log, config.limit, how, quiet), config, ranks or guard.size, as_json)
         return
     folder = runs.default_folder(log, config) if output is None else Path(output)
     how = {name: _as_text(value) for name, value in how.items()}
@@ -153,41 +166,63 @@ def _train(
         how = runs.stored_reading(folder) | how
         if config_file is None and (folder / "config.toml").exists():
             config = load_config(folder / "config.toml", settings)
-    elif not force:
+    elif not force and guard.rank == 0:
         runs.check_is_free(folder)  # `fit` will do so again, but the log may be long to read
-    events = _read(log, config.limit, how, quiet)
+    with ExitStack() as stack:
+        if guard.rank and "quarantine" in how:  # the first rank writes it
+            how["quarantine"] = str(Path(stack.enter_context(TemporaryDirectory())) / "bad.csv")
+        events = _read(log, config.limit, how, quiet)
+    report = _fit_on_ranks(guard, events, config, folder, resume, force, how, quiet)
+    if guard.rank == 0:
+        _show_scores(report, folder, as_json)
+
+
+def _fit_on_ranks(
+    guard: Guard,
+    events: EventLog,
+    config: TrainConfig,
+    folder: Path,
+    resume: bool,
+    force: bool,
+    how: Mapping[str, Any],
+    quiet: bool,
+) -> dict[str, Any]:
+    """The report of a run over all ranks of the job."""
+    from ..parallel.comm import connect
     from .fit import fit
 
     was_finished = resume and runs.is_finished(folder)
-    try:
-        with watching(Console(stderr=True), "training", quiet=quiet) as progress:
-            report = fit(
-                events,
-                config,
-                folder,
-                resume=resume,
-                force=force,
-                reading=how,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        instead = " in place of --force" if force else ""
-        say(f"interrupted: the same command with --resume{instead} goes on with {folder}")
-        raise typer.Exit(INTERRUPTED) from None
-    if was_finished:
+    with connect(os.environ, device=config.device, waits=guard.waits) as comm:
+        guard.abort = comm.abort
+        try:
+            with watching(Console(stderr=True), "training", quiet=quiet) as progress:
+                report = fit(
+                    events,
+                    config,
+                    folder,
+                    resume=resume,
+                    force=force,
+                    reading=how,
+                    progress=progress,
+                    comm=comm,
+                )
+        except KeyboardInterrupt:
+            instead = " in place of --force" if force else ""
+            text = f"interrupted: the same command with --resume{instead} goes on with {folder}"
+            if guard.size > 1:
+                guard.fails(text, INTERRUPTED)
+            say(text)
+            raise typer.Exit(INTERRUPTED) from None
+    if was_finished and guard.rank == 0:
         say(f"{folder} is finished: nothing to resume")
-    _show_scores(report, folder, as_json)
+    return report
 
 
-def _explain(log: EventLog, config: TrainConfig, ranks: int | None, as_json: bool) -> None:
-    """Prints, on the first rank, what a run on `ranks` ranks would do; None: on those there are."""
-    from ..parallel.comm import connect
+def _explain(log: EventLog, config: TrainConfig, ranks: int, as_json: bool) -> None:
+    """Prints what a run on `ranks` ranks would do."""
     from .explain import explain, print_explanation
 
-    with connect(os.environ) as comm:
-        if comm.rank:
-            return
-        found = explain(log, config, ranks or comm.size)
+    found = explain(log, config, ranks)
     if as_json:
         _show(found, as_json)
     else:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperGroup
 
+from .guard import INTERRUPTED, Guard, guarded
+
 if TYPE_CHECKING:
     from ..stream import EventLog
-
-INTERRUPTED = 130
 
 
 class Door(TyperGroup):
@@ -28,15 +28,15 @@ class Door(TyperGroup):
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Runs a command and exits."""
         arguments = list(sys.argv[1:] if args is None else args)
-        try:
-            extra["standalone_mode"] = False
-            code = super().main(args=arguments, **extra)
-            sys.stdout.flush()
-        except Exception as error:
-            if "--debug" in arguments:
-                raise
-            code = _refuse(error)
-        sys.exit(code if isinstance(code, int) else 0)
+        with guarded(os.environ) as guard:
+            try:
+                code = super().main(args=arguments, standalone_mode=False, obj=guard, **extra)
+                sys.stdout.flush()
+            except Exception as error:
+                if "--debug" in arguments:
+                    raise
+                code = _refuse(error, guard)
+            sys.exit(code if isinstance(code, int) else 0)
 
 
 def open_log(source: str, *, limit: int | None = None, **how: Any) -> EventLog:
@@ -83,33 +83,44 @@ def _check_is_named(source: str) -> None:
         raise ValueError(f"`{source}` is neither a file nor a data set: {hint}")
 
 
-def _refuse(error: Exception) -> int:
-    """Prints what is wrong and returns the exit code; raises what is a fault of ours."""
+def _refuse(error: Exception, guard: Guard) -> int:
+    """Prints what is wrong and returns the exit code; raises what is a fault of ours.
+
+    Of several ranks that fail alike one speaks; none of them returns.
+    """
+    text, code = _worded(error)
+    if guard.size > 1:
+        guard.fails(text, code)
+    return say(text, code) if text else code
+
+
+def _worded(error: Exception) -> tuple[str, int]:
+    """What is wrong, and the exit code; raises what is a fault of ours."""
     from ..stream.errors import LeakError, LogError, NeutronStreamError
 
     kind = type(error).__name__
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # a closed pipe: say nothing
-        return 1
+        return "", 1
     if kind == "Abort":
-        return say("interrupted", INTERRUPTED)
+        return "interrupted", INTERRUPTED
     if hasattr(error, "format_message"):  # a flag that the parser refuses
         context = getattr(error, "ctx", None)
         hint = f" (see `{context.command_path} --help`)" if context is not None else ""
         text = error.format_message()
-        return say(f"error: {text}{hint}", 2) if text else 2
+        return (f"error: {text}{hint}" if text else ""), 2
     if isinstance(error, OSError) and error.filename is not None:
-        return say(f"error: {error.filename}: {(error.strerror or str(error)).lower()}", 2)
+        return f"error: {error.filename}: {(error.strerror or str(error)).lower()}", 2
     if isinstance(error, LeakError):
-        return say(f"error: the check failed: {error}", 1)
+        return f"error: the check failed: {error}", 1
     if isinstance(error, LogError):
-        return say(f"error: {error.spelled('--{} {}')}", 2)
+        return f"error: {error.spelled('--{} {}')}", 2
     if _is_out_of_memory(error):
-        return say(f"error: the memory does not suffice, try smaller settings: {error}", 2)
+        return f"error: the memory does not suffice, try smaller settings: {error}", 2
     if isinstance(error, OverflowError):
-        return say(f"error: a number is too large: {error}", 2)
+        return f"error: a number is too large: {error}", 2
     if isinstance(error, NeutronStreamError | ValueError | OSError):
-        return say(f"error: {error}", 2)
+        return f"error: {error}", 2
     raise error
 
 

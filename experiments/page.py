@@ -88,6 +88,7 @@ def render_page(report: Mapping[str, Any]) -> str:
         _section("Scores", _scores(metrics, model, layout) + _listed(verdict) + _rule(report)),
         f'<div class="charts">{_charts(report, model)}{_levels(report)}',
         _section("Events and speed", _pairs(report.get("counts"), report.get("throughput"))),
+        _section("Where the time went", _stages(report.get("stage_seconds") or {})),
         "</div>",
         '<div class="columns">',
         _section("Split", _pairs(report.get("split"))),
@@ -227,6 +228,19 @@ def _levels(report: Mapping[str, Any]) -> str:
     mean = format_number(levels.get("average_width"))
     words = f"mean {mean}, widest {format_number(levels.get('max_width'))}"
     return _section("Levels: events that run together", f'<p class="legend">{words}</p>{drawn}')
+
+
+def _stages(seconds: Mapping[str, float]) -> str:
+    """Seconds of each stage and its share, in the order in which a segment passes them."""
+    total = sum(seconds.values())
+    if not total:
+        return ""
+    rows = "".join(
+        f"<tr><td>{_text(name)}</td><td><code>{spent:,.2f} s</code></td>"
+        f"<td><code>{spent / total:.0%}</code></td></tr>"
+        for name, spent in seconds.items()
+    )
+    return f'<table class="pairs"><tbody>{rows}</tbody></table>'
 
 
 def _own(name: str) -> Any:

@@ -104,6 +104,7 @@ def make_split_report(trainer: SplitTrainer, metrics: Mapping[str, Any]) -> dict
                 "predict_events_per_second": _rate(done.predict_events, done.predict_seconds),
                 "seconds": done.seconds,
             },
+            "stage_seconds": done.stage_seconds,
             "levels": _levels(done.widths),
             "ranking": {
                 "protocol": f"train, validate on {config.val_ratio:g} and test on "

@@ -72,38 +72,37 @@ class Attention(nn.Module):
 
     def of_rows(
         self,
-        own: Tensor,
         table: Tensor,
-        rows: Tensor,
+        own: Tensor,
+        near: Tensor,
         mask: Tensor,
         time: TimeEncoding,
         seconds: Tensor,
         known: Tensor,
     ) -> Tensor:
-        """`forward` of neighbours that stand in `rows` (n, m, k) of `table`, compiled.
+        """`forward` of nodes and neighbours in rows (n, m) and (n, m, k) of a table, compiled.
 
         `known` (n, m, k, x) is what follows the code of `seconds` (n, m, k) in the edges; there
         goes no gradient into it.
         """
         z: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
-            own.flatten(0, 1),
-            *(table, rows.flatten(0, 1), mask.flatten(0, 1), seconds.flatten(0, 1)),
-            *(known.flatten(0, 1), time.frequency(), time.bias),
+            *(table, own.flatten(), near.flatten(0, 1), mask.flatten(0, 1)),
+            *(seconds.flatten(0, 1), known.flatten(0, 1), time.frequency(), time.bias),
             *(self.query.weight, self.query.bias, self.key.weight),
             *(self.value.weight, self.value.bias, self.edge.weight),
             *(self.skip.weight, self.skip.bias, self.heads),
         )
-        return z.view(own.shape)
+        return z.view(*own.shape, table.shape[1])
 
 
 class _Attend(Function):
-    """z (r, width) of own states (r, width) and rows (r, k) of a table."""
+    """z (r, width) of nodes in rows (r,) and their neighbours in rows (r, k) of a table."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        own: Tensor,
         table: Tensor,
+        own_rows: Tensor,
         rows: Tensor,
         mask: Tensor,
         seconds: Tensor,
@@ -120,71 +119,80 @@ class _Attend(Function):
         skip_bias: Tensor,
         heads: int,
     ) -> Tensor:
-        layout = _Layout(own.shape[1], len(frequency), known.shape[2])
+        own, width = table.index_select(0, own_rows), table.shape[1]
+        scale = math.sqrt(heads / width)
+        first = torch.cat([query * scale, skip])
+        start = torch.addmm(torch.cat([query_bias * scale, skip_bias]), own, first.t())
+        asked, z = start.split(width, dim=1)  # both (r, width)
+        has_any = mask.any(1).to(own.dtype)
+        z.addr_(has_any, value_bias)
+        layout = _Layout(width, len(frequency), known.shape[2])
         near, far = layout.of(key, edge), layout.of(value, edge)  # onto what is read, and from it
         rate, offset = layout.turns(frequency, bias)
         read = own.new_zeros(_up(rows.shape[1], BLOCK), layout.total)
         arrays = [_array(each) for each in (table, rows, mask, seconds, known, rate, offset)]
-        has_any = mask.any(1).to(own.dtype)
-        z = torch.addmm(skip_bias, own, skip.t()).addr_(has_any, value_bias)
-        scale = math.sqrt(heads / own.shape[1])
-        asked = torch.addmm(query_bias * scale, own, query.t(), alpha=scale)  # (r, width)
         needs_grad = any(ctx.needs_input_grad)
         room = len(own) if needs_grad else min(len(own), CHUNK)
         queries, heard = own.new_empty(2, room, heads, layout.total)
         share = own.new_empty(room, heads, rows.shape[1])
-        for start, stop in _chunks(len(own)):
-            at = slice(start, stop) if needs_grad else slice(0, stop - start)
-            for h, head in enumerate(_heads(own.shape[1], heads)):
-                torch.mm(asked[start:stop, head], near[head], out=queries[at, h])
+        for part in _chunks(len(own)):
+            at = part if needs_grad else slice(0, part.stop - part.start)
+            for h, head in enumerate(_heads(width, heads)):
+                torch.mm(asked[part, head], near[head], out=queries[at, h])
             attend(
-                *(arrays[0], *(a[start:stop] for a in arrays[1:5]), *arrays[5:], layout.phi),
-                *(_array(each) for each in (queries[at], read, share[at], heard[at])),
+                *(arrays[0], *(a[part] for a in arrays[1:5]), *arrays[5:], layout.phi),
+                *(each.numpy() for each in (queries[at], read, share[at], heard[at])),
             )
-            for h, head in enumerate(_heads(own.shape[1], heads)):
-                z[start:stop, head].addmm_(heard[at, h], far[head].t())
+            for h, head in enumerate(_heads(width, heads)):
+                z[part, head].addmm_(heard[at, h], far[head].t())
         if needs_grad:
-            ctx.save_for_backward(own, table, query, skip, near, far, asked, queries, heard, share)
-            ctx.has_any, ctx.layout, ctx.scale = has_any, layout, scale
-            ctx.arrays, ctx.read = arrays, read
+            ctx.save_for_backward(
+                *(table, own, own_rows, first, asked, has_any, near, far, queries, heard, share)
+            )
+            ctx.layout, ctx.arrays, ctx.read, ctx.scale = layout, arrays, read, scale
         return z
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        own, table, query, skip, near, far, asked, queries, heard, share = ctx.saved_tensors
-        layout, arrays, grad = ctx.layout, ctx.arrays, grad.contiguous()
-        heads = share.shape[1]
-        by_table, by_asked = torch.zeros_like(table), torch.empty_like(asked)
+        table, own, own_rows, first, asked, has_any, *more = ctx.saved_tensors
+        near, far, queries, heard, share = more
+        layout, arrays, width, heads = ctx.layout, ctx.arrays, own.shape[1], share.shape[1]
+        by_start = own.new_empty(len(own), 2 * width)
+        by_asked, by_z = by_start.split(width, dim=1)
+        by_z.copy_(grad)
+        by_table = torch.zeros_like(table)
         by_near, by_far = torch.zeros_like(near), torch.zeros_like(far)
-        learned = len(arrays[5]) if ctx.needs_input_grad[6] else 0
-        by_phase, by_frequency = np.zeros(len(arrays[5])), np.zeros(learned)
+        count = layout.num_frequencies
+        by_phase = np.zeros(len(arrays[5]))
+        by_frequency = np.zeros(len(by_phase) if ctx.needs_input_grad[6] else 0)
         by_heard, by_query = own.new_empty(2, min(len(own), CHUNK), heads, layout.total)
-        for start, stop in _chunks(len(own)):
-            size, part = stop - start, slice(start, stop)
-            for h, head in enumerate(_heads(own.shape[1], heads)):
-                torch.mm(grad[part, head], far[head], out=by_heard[:size, h])
-                by_far[head].addmm_(grad[part, head].t(), heard[part, h])
+        for part in _chunks(len(own)):
+            size = part.stop - part.start
+            for h, head in enumerate(_heads(width, heads)):
+                torch.mm(by_z[part, head], far[head], out=by_heard[:size, h])
+                by_far[head].addmm_(by_z[part, head].t(), heard[part, h])
             attend_back(
                 *(arrays[0], *(a[part] for a in arrays[1:5]), *arrays[5:], layout.phi),
-                *(_array(each) for each in (queries[part], ctx.read, share[part])),
-                *(_array(each) for each in (by_heard, by_table, by_query)),
+                *(each.numpy() for each in (queries[part], ctx.read, share[part])),
+                *(each.numpy() for each in (by_heard, by_table, by_query)),
                 *(by_phase, by_frequency),
             )
-            for h, head in enumerate(_heads(own.shape[1], heads)):
+            for h, head in enumerate(_heads(width, heads)):
                 torch.mm(by_query[:size, h], near[head].t(), out=by_asked[part, head])
                 by_near[head].addmm_(asked[part, head].t(), by_query[:size, h])
-        by_asked *= ctx.scale
+        by_table.index_add_(0, own_rows, by_start @ first)
+        by_first, by_bias = by_start.t() @ own, by_start.sum(0)
+        by_first[:width] *= ctx.scale
+        by_bias[:width] *= ctx.scale
         by_key, by_edge = layout.parts(by_near)
-        by_value, more = layout.parts(by_far)
-        count = layout.num_frequencies
+        by_value, by_edge_too = layout.parts(by_far)
         return (
-            torch.addmm(grad @ skip, by_asked, query),
-            *(by_table, None, None, None, None),
-            torch.from_numpy(by_frequency[:count]) if learned else None,
+            *(by_table, None, None, None, None, None),
+            torch.from_numpy(by_frequency[:count]) if len(by_frequency) else None,
             torch.from_numpy(by_phase[:count]).to(own.dtype),
-            *(by_asked.t() @ own, by_asked.sum(0), by_key),
-            *(by_value, ctx.has_any @ grad, by_edge.add_(more)),
-            *(grad.t() @ own, grad.sum(0), None),
+            *(by_first[:width], by_bias[:width], by_key),
+            *(by_value, has_any @ by_z, by_edge.add_(by_edge_too)),
+            *(by_first[width:], by_bias[width:], None),
         )
 
 
@@ -239,8 +247,8 @@ def _up(size: int, multiple: int) -> int:
     return size + -size % multiple
 
 
-def _chunks(size: int) -> list[tuple[int, int]]:
-    return [(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK)]
+def _chunks(size: int) -> list[slice]:
+    return [slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK)]
 
 
 def _heads(width: int, heads: int) -> list[slice]:

@@ -179,9 +179,9 @@ class TGN(DynamicGNN):
             event = self._event(around.kind, around.features)  # each (n, m, k, ...)
             if self.attention is not None and can_compile(memory.device, memory.dtype):
                 known = torch.cat([memory.new_empty(*seconds.shape, 0), *event], dim=-1)
-                table, rows = rows_of(around.states, "memory")
+                table, own, near = rows_of("memory", nodes.states, around.states)
                 return self.attention.of_rows(
-                    *(memory, table, rows, around.mask, self.time, seconds, known)
+                    *(table, own, near, around.mask, self.time, seconds, known)
                 )
             layer = self.attention or self.sum
             assert layer is not None

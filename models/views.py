@@ -16,9 +16,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateRows(Mapping[str, Tensor]):
-    """States by name, each (..., width), that are gathered when they are asked for.
+    """States by name, each (..., width), with the `rows` of `tables` in which they stand.
 
-    A model may take them as they are: they stand in `rows` of `tables`.
+    Those that are not in `gathered` are gathered whenever they are asked for; a compiled model may
+    take the rows instead.
 
     >>> import torch
     >>> StateRows({"memory": torch.eye(3)}, torch.tensor([2]))["memory"].tolist()
@@ -27,9 +28,11 @@ class StateRows(Mapping[str, Tensor]):
 
     tables: Mapping[str, Tensor]  # each (r, width)
     rows: Tensor  # (...) int64
+    gathered: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Tensor:
-        return F.embedding(self.rows, self.tables[name])
+        found = self.gathered.get(name)
+        return F.embedding(self.rows, self.tables[name]) if found is None else found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables)
@@ -37,15 +40,26 @@ class StateRows(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.tables)
 
+    def gather(self) -> StateRows:
+        """The same with all states gathered."""
+        return StateRows(self.tables, self.rows, dict(self))
 
-def rows_of(states: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
-    """A table (r, width), and the rows of it (...) where states (..., width) stand."""
-    if isinstance(states, StateRows):
-        return states.tables[name], states.rows
-    values = states[name]
-    shape = values.shape[:-1]
-    rows = torch.arange(shape.numel(), device=values.device).view(shape)
-    return values.reshape(-1, values.shape[-1]), rows
+
+def rows_of(name: str, *parts: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """One table (r, width), and the rows of it (...) in which states (..., width) stand.
+
+    A table is made if the states of several parts stand in none, or in different ones.
+    """
+    tables = [part.tables[name] for part in parts if isinstance(part, StateRows)]
+    if len(tables) == len(parts) and all(table is tables[0] for table in tables):
+        return tables[0], *(part.rows for part in parts if isinstance(part, StateRows))
+    values = [part[name] for part in parts]
+    rows, start = [], 0
+    for each in values:
+        count = each.shape[:-1].numel()
+        rows.append(torch.arange(start, start + count, device=each.device).view(each.shape[:-1]))
+        start += count
+    return torch.cat([each.reshape(-1, each.shape[-1]) for each in values]), *rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,12 +163,12 @@ class Scorer:
         gap, idle, valid = (
             self._tensor(a[row, column]) for a in (beside.gap, beside.idle, beside.valid)
         )
-        own = dict(read(model.reads.scored, start + column, row, grad))
+        own = _gathered(read(model.reads.scored, start + column, row, grad))
         at = torch.from_numpy(row[:, 0])
         each = Events(*(None if c is None else c[at] for c in _columns(events)))  # type: ignore[arg-type]
         embedded = model.embed(each, Nodes(own, gap, idle, valid, around))[:, 0]
         everywhere = slice(start, start + shape[1])
-        states = dict(read(model.reads.scored, everywhere, rows, grad))
+        states = _gathered(read(model.reads.scored, everywhere, rows, grad))
         gap, idle, valid = (self._tensor(a[rows]) for a in (beside.gap, beside.idle, beside.valid))
         place = self._tensor(back.reshape(shape).astype(np.int64))
         return Nodes(states, gap, idle, valid, None, F.embedding(place, embedded))
@@ -187,7 +187,7 @@ class Scorer:
         for group in _runs(columns):
             beside = _joined([column.beside for column in group])
             own = slice(group[0].own.start, group[-1].own.stop)
-            states = dict(read(model.reads.scored, own, rows, grad))
+            states = _gathered(read(model.reads.scored, own, rows, grad))
             around = None
             if beside.recent is not None:
                 span = slice(group[0].around.start, group[-1].around.stop)
@@ -277,11 +277,15 @@ def _apart(nodes: Nodes, sizes: list[int]) -> list[Nodes]:
     def column(values: Tensor | None) -> Sequence[Any]:
         return [None] * len(sizes) if values is None else values.split(sizes, dim=1)
 
-    def states(values: Mapping[str, Tensor]) -> Sequence[Mapping[str, Tensor]]:
-        if isinstance(values, StateRows):
-            return [StateRows(values.tables, rows) for rows in column(values.rows)]
+    def named(values: Mapping[str, Tensor]) -> Sequence[dict[str, Tensor]]:
         parts = {name: column(each) for name, each in values.items()}
         return [{name: part[i] for name, part in parts.items()} for i in range(len(sizes))]
+
+    def states(values: Mapping[str, Tensor]) -> Sequence[Mapping[str, Tensor]]:
+        if not isinstance(values, StateRows):
+            return named(values)
+        places = zip(column(values.rows), named(values.gathered), strict=True)
+        return [StateRows(values.tables, *place) for place in places]
 
     near: Sequence[Around | None] = [None] * len(sizes)
     if nodes.around is not None:
@@ -314,8 +318,17 @@ def _each(change: Callable[..., Tensor], *views: Nodes) -> Nodes:
 
 
 def _changed(change: Callable[..., Tensor], *maps: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """States after a `change` of their leading dimensions; of those not gathered, of their rows."""
-    first = maps[0]
-    if isinstance(first, StateRows):
-        return StateRows(first.tables, change(*(m.rows for m in maps if isinstance(m, StateRows))))
-    return {name: change(*(m[name] for m in maps)) for name in first}
+    """States after a `change` of their leading dimensions, and of the rows where they stand."""
+
+    def named(maps: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        return {name: change(*(m[name] for m in maps)) for name in maps[0]}
+
+    rows = [m for m in maps if isinstance(m, StateRows)]
+    if len(rows) < len(maps):
+        return named(maps)
+    gathered = named([m.gathered for m in rows])
+    return StateRows(rows[0].tables, change(*(m.rows for m in rows)), gathered)
+
+
+def _gathered(states: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    return states.gather() if isinstance(states, StateRows) else states

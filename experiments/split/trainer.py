@@ -47,6 +47,7 @@ class Epochs:
     predict_events: int = 0
     predict_seconds: float = 0.0
     widths: dict[int, int] = field(default_factory=dict)  # level width -> levels
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
 
 class SplitTrainer:
@@ -144,6 +145,7 @@ class SplitTrainer:
             loss = step(executor, plan, self.optimiser, self.config, f"epoch {number + 1}")
             total += loss * (stop - start)
             tell(stop - start)
+        self.done.stage_seconds = replay.stages.take(self.done.stage_seconds)
         return total / len(replay.log)
 
     @torch.no_grad()
@@ -175,6 +177,7 @@ class SplitTrainer:
                 found[part][rows] = outcome.pair_scores.cpu().double().numpy()
                 outcome.commit()
                 tell(stop - start)
+        self.done.stage_seconds = replay.stages.take(self.done.stage_seconds)
         return found
 
     def test(self, tell: Tell) -> dict[str, Any]:

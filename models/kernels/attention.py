@@ -16,6 +16,7 @@ from numba import njit
 
 from ...stream import Bool, Float64, Int64
 from .cosine import cosines, cosines_and_sines
+from .tiles import widen
 
 Floats = npt.NDArray[np.floating]
 
@@ -26,6 +27,7 @@ BLOCK = 4  # neighbours at a time; in the last block those that are too many hav
 @njit(cache=True, nogil=True, fastmath=FAST)
 def inner(vectors: Floats, i: int, h: int, read: Floats, j: int, out: Floats) -> None:
     """The products of `vectors[i, h]` with four rows of `read` from `j`, in `out[h, j:]`."""
+    widen()
     zero = read.dtype.type(0)
     t0, t1, t2, t3 = zero, zero, zero, zero
     for c in range(read.shape[1]):
@@ -40,6 +42,7 @@ def inner(vectors: Floats, i: int, h: int, read: Floats, j: int, out: Floats) ->
 @njit(cache=True, nogil=True, fastmath=FAST)
 def add_four(scale: Floats, h: int, read: Floats, j: int, out: Floats, i: int) -> None:
     """Add four rows of `read` from `j`, times `scale[h, j:]`, to `out[i, h]`."""
+    widen()
     s0, s1, s2, s3 = scale[h, j], scale[h, j + 1], scale[h, j + 2], scale[h, j + 3]
     for c in range(read.shape[1]):
         first = s0 * read[j, c] + s1 * read[j + 1, c]
@@ -51,6 +54,7 @@ def add_both(
     s: float, first: Floats, t: float, second: Floats, i: int, h: int, out: Floats
 ) -> None:
     """Add `first[i, h]` times `s` and `second[i, h]` times `t`."""
+    widen()
     for c in range(len(out)):
         out[c] += s * first[i, h, c] + t * second[i, h, c]
 
@@ -71,6 +75,7 @@ def attend(
     heard: Floats,  # out, (r, heads, p): the mean of what is read, by shares
 ) -> None:
     """The softmax over neighbours of query and what is read, and the mean of that by shares."""
+    widen()
     k, heads, more = rows.shape[1], query.shape[1], phi + len(rate)
     at, score = np.empty(k, np.int64), np.empty((heads, len(read)), table.dtype)
     for i in range(len(rows)):
@@ -84,6 +89,9 @@ def attend(
                 for c in range(known.shape[2]):
                     read[count, np.uint64(more + c)] = known[i, j, c]
                 count += 1
+        for j in range(count, count + -count % BLOCK):
+            for c in range(read.shape[1]):
+                read[j, c] = 0
         for h in range(heads):
             for j in range(k):
                 share[i, h, j] = 0
@@ -127,6 +135,7 @@ def attend_back(
     by_frequency: Float64,  # to be added to, (w,), or (0,) if it is not wanted
 ) -> None:
     """The gradients of `attend`; none goes into times and what is known of events."""
+    widen()
     k, heads, more = rows.shape[1], query.shape[1], phi + len(rate)
     at, by_score = np.empty(k, np.int64), np.empty((heads, len(read)), table.dtype)
     sine, slope = np.empty((k, len(rate)), table.dtype), np.empty(len(rate), table.dtype)
@@ -142,6 +151,9 @@ def attend_back(
                 for c in range(known.shape[2]):
                     read[count, np.uint64(more + c)] = known[i, j, c]
                 count += 1
+        for j in range(count, count + -count % BLOCK):
+            for c in range(read.shape[1]):
+                read[j, c] = 0
         for h in range(heads):
             for c in range(by_query.shape[2]):
                 by_query[i, h, c] = 0

@@ -16,6 +16,7 @@ from numba import njit, types
 from numba.extending import overload
 
 from ...stream import Float64
+from .tiles import widen
 
 Floats = npt.NDArray[np.floating]
 
@@ -62,6 +63,7 @@ def cosines(
     seconds: float, rate: Float64, offset: Float64, out: Floats, row: int, first: int
 ) -> None:
     """cos of `rate` turns a second and an `offset` in turns, into `out[row, first:]`."""
+    widen()
     for c in range(len(rate)):
         turns = seconds * rate[c] + offset[c]
         out[row, np.uint64(first + c)] = 0.25 - abs(turns - np.floor(turns + 0.5))
@@ -80,6 +82,7 @@ def cosines_and_sines(
     sine: Floats,
 ) -> None:
     """The same cosines, to the bit, and the sines into `sine[row]`."""
+    widen()
     quarter, zero = out.dtype.type(0.25), out.dtype.type(0)
     for c in range(len(rate)):
         turns = seconds * rate[c] + offset[c]
@@ -96,6 +99,7 @@ def cosines_and_sines(
 @njit(cache=True, nogil=True)
 def encode_times(seconds: Float64, rate: Float64, offset: Float64, code: Floats) -> None:
     """The cosines of `seconds` (n,) as rows of `code` (n, width)."""
+    widen()
     for i in range(len(seconds)):
         cosines(seconds[i], rate, offset, code, i, 0)
 
@@ -110,6 +114,7 @@ def slopes_of_times(
     by_frequency: Float64,  # out, the same times the seconds; (0,) if it is not wanted
 ) -> None:
     """The gradient of a code of times with respect to phases and frequencies."""
+    widen()
     cosine, sine = np.empty((1, len(rate)), grad.dtype), np.empty((1, len(rate)), grad.dtype)
     for i in range(len(seconds)):
         cosines_and_sines(seconds[i], rate, offset, cosine, 0, 0, sine)

@@ -146,8 +146,8 @@ class Slopes(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-def fill_slots(w: Weights, slots: Slots, start: int, stop: int, whole: bool) -> None:
-    """What is made of the states in [start, stop); not `whole`: only what is sampled."""
+def fill_slots(w: Weights, slots: Slots, num_sampled: int, start: int, stop: int) -> None:
+    """What is made of the states in [start, stop), of the first `num_sampled` what they need."""
     count = stop - start
     state, code = slots.state[start:stop], slots.code[start:stop]
     inner, outer = slots.inner[start:stop], slots.outer[start:stop]
@@ -160,7 +160,7 @@ def fill_slots(w: Weights, slots: Slots, start: int, stop: int, whole: bool) -> 
     sender = slots.sender[start:stop]
     clear(sender, count)
     add_rows(w.other, code, sender, count)
-    if whole:
+    if start >= num_sampled:
         receiver, message = slots.receiver[start:stop], slots.message[start:stop]
         spread(w.f2.first_bias, receiver, count)
         add_rows(w.own, code, receiver, count)
@@ -309,7 +309,7 @@ def choose(
 def scan_events(
     events: Events,
     w: Weights,
-    links: tuple[Floats, ...],  # p tables (links,), changed
+    links: tuple[Floats, ...],  # p tables (links,), changed, and perhaps more
     temperature: float,
     hard: bool,
     num_sampled: int,  # slots of states before the segment that are only sampled; they come first
@@ -320,7 +320,7 @@ def scan_events(
     divergence: Floats,  # out, (n,)
 ) -> None:
     """All updates of a segment, event after event."""
-    width, p, n = states.shape[1], len(links), len(events.ends)
+    width, p, n = states.shape[1], len(kept.related), len(events.ends)
     both = events.ends.shape[1]  # 2, as a variable: of a constant every function is compiled anew
     keeps = len(kept.heard) == n
     inner, weights = np.empty_like(kept.outer[0]), np.empty_like(kept.moments[0])
@@ -328,9 +328,9 @@ def scan_events(
     logits, fresh = np.empty_like(kept.share[0]), np.empty((2, p), states.dtype)
     best = np.empty(width, states.dtype)
     for start in range(0, num_sampled, BLOCK):
-        fill_slots(w, slots, start, min(start + BLOCK, num_sampled), False)
+        fill_slots(w, slots, num_sampled, start, min(start + BLOCK, num_sampled))
     for start in range(num_sampled, num_base, BLOCK):
-        fill_slots(w, slots, start, min(start + BLOCK, num_base), True)
+        fill_slots(w, slots, num_sampled, start, min(start + BLOCK, num_base))
     for i in range(n):
         at = i if keeps else 0
         # S of the event
@@ -413,7 +413,7 @@ def scan_events(
                 first = slot if first < 0 else first
                 last = slot
         if first >= 0:
-            fill_slots(w, slots, first, last + 1, True)
+            fill_slots(w, slots, num_sampled, first, last + 1)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
@@ -422,14 +422,14 @@ def fill_slots_back(
     slots: Slots,
     slopes: Slopes,
     by_code: Floats,  # scratch, (rows, width)
+    num_sampled: int,
     start: int,
     stop: int,
-    whole: bool,
 ) -> None:
     """Back through f1, from the gradients by receivers and senders in [start, stop)."""
     count = stop - start
     clear(by_code, count)
-    if whole:
+    if start >= num_sampled:
         add_rows(w.own, slopes.receiver[start:stop], by_code, count)
     add_rows(w.other, slopes.sender[start:stop], by_code, count)
     by_norm(
@@ -640,7 +640,7 @@ def scan_events_back(
                 first = slot if first < 0 else first
                 last = slot
         if first >= 0:
-            fill_slots_back(w, slots, slopes, by_code, first, last + 1, True)
+            fill_slots_back(w, slots, slopes, by_code, num_sampled, first, last + 1)
             count, here = last + 1 - first, slopes.state[first : last + 1]
             add_rows(w.f1.first, slopes.first1[first : last + 1], here, count)
             add_rows(w.tell, slopes.message[first : last + 1], here, count)
@@ -744,7 +744,7 @@ def scan_events_back(
         )
     for start in range(0, num_sampled, BLOCK):
         stop = min(start + BLOCK, num_sampled)
-        fill_slots_back(w, slots, slopes, by_code, start, stop, False)
+        fill_slots_back(w, slots, slopes, by_code, num_sampled, start, stop)
     for start in range(num_sampled, num_base, BLOCK):
         stop = min(start + BLOCK, num_base)
-        fill_slots_back(w, slots, slopes, by_code, start, stop, True)
+        fill_slots_back(w, slots, slopes, by_code, num_sampled, start, stop)

@@ -20,12 +20,12 @@ from numba.extending import intrinsic, overload
 Floats = npt.NDArray[np.floating]
 
 ROWS = (4, 2, 1)
-LANES = {32: (64, 16, 4, 1), 64: (32, 8, 2, 1)}  # columns of a tile, by the bits of a number
+LANES = {32: (64, 16, 1), 64: (32, 8, 1)}  # columns of a tile, by the bits of a number
 INT = ir.IntType(64)
 
 
 def add_rows(weight: Floats, x: Floats, y: Floats, rows: int) -> None:
-    """Add x W to the first `rows` rows of y: x (..., inputs), W (inputs, outputs), y (..., outputs).
+    """Add x W to the first `rows` rows of y: x (n, inputs), W (inputs, outputs), y (n, outputs).
 
     The entries of a row must stand side by side in memory.
     """
@@ -75,7 +75,10 @@ def _multiply(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
     """y[r] += sum over c of x[r, c] weight[c], for r below `rows`."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        w, x, y = (_Matrix(context, builder, *pair) for pair in zip(signature.args, args[:3]))
+        w, x, y = (
+            _Matrix(context, builder, *pair)
+            for pair in zip(signature.args[:3], args[:3], strict=True)
+        )
         rows = builder.sext(args[3], INT) if args[3].type != INT else args[3]
         _emit(builder, w, x, y, rows, w.shape[0], x.stride, w.size)
         return context.get_dummy_value()
@@ -88,7 +91,10 @@ def _multiply_transposed(typing: Any, weight: Any, x: Any, y: Any, rows: Any) ->
     """y[r] += sum over c of x[c, r] weight[c], for c below `rows`."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        w, x, y = (_Matrix(context, builder, *pair) for pair in zip(signature.args, args[:3]))
+        w, x, y = (
+            _Matrix(context, builder, *pair)
+            for pair in zip(signature.args[:3], args[:3], strict=True)
+        )
         rows = builder.sext(args[3], INT) if args[3].type != INT else args[3]
         _emit(builder, w, x, y, y.shape[0], rows, w.size, x.stride)
         return context.get_dummy_value()
@@ -195,7 +201,7 @@ def _emit_tile(
 
     builder.position_at_end(done)
     results = [builder.phi(vector) for _ in ends]
-    for result, start, value, end in zip(results, before, after, ends, strict=True):
+    for result, start, value in zip(results, before, after, strict=True):
         result.add_incoming(start, entered)
         result.add_incoming(value, loop)
     for result, end in zip(results, ends, strict=True):

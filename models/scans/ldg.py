@@ -94,7 +94,7 @@ class _Scan(Function):
         made = states.detach().numpy()
         scan_events(
             *(events, _weights(weights, log_prior)),
-            tuple(chain.links[name] for name in drawing.tables),
+            _padded([chain.links[name] for name in drawing.tables]),
             *(drawing.temperature, drawing.hard, *counts, made, slots, kept),
             divergence.detach().numpy(),
         )
@@ -125,6 +125,11 @@ class _Scan(Function):
         by = _by_weights(counts[0], slots, kept, slopes)
         by_elapsed = torch.from_numpy(slopes.after)
         return (None, None, None, None, by_elapsed, *(by[name] for name in ctx.names))
+
+
+def _padded(tables: list[Floats]) -> tuple[Floats, ...]:
+    """The tables and others without rows, up to four: the loop is compiled for a length."""
+    return (*tables, *[tables[0][:0]] * (4 - len(tables)))
 
 
 def _empty(like: Tensor, *shape: int) -> Floats:

@@ -76,6 +76,7 @@ def _report(windows: int = 5) -> dict[str, Any]:
         "metrics": half,
         "counts": {"read": 71, "applied": 70, "late": 0, "quarantined": 1},
         "throughput": {"train_events_per_second": 1234.5, "seconds": 3.2},
+        "stage_seconds": {"resolve": 1.0, "scan": 3.0},
         "levels": {"average_width": 1.5, "max_width": 3, "histogram": {1: 30, 2: 11, 3: 6}},
         "ranking": {"candidates": "all", "negatives": 5, "tie_rule": "average rank"},
         "config": TrainConfig().model_dump(),
@@ -114,6 +115,13 @@ def test_a_folder_gets_the_three_files_and_no_others(tmp_path: Path) -> None:
     write_report(tmp_path / "new" / "run", _report())
     files = sorted(path.name for path in (tmp_path / "new" / "run").iterdir())
     assert files == ["metrics.parquet", "report.html", "report.json"]
+
+
+def test_the_page_says_where_the_time_went() -> None:
+    page = render_page(to_plain(_report()))
+    assert "Where the time went" in page
+    assert "<td>scan</td><td><code>3.00 s</code></td><td><code>75%</code></td>" in page
+    assert "Where the time went" not in render_page(to_plain(_report() | {"stage_seconds": {}}))
 
 
 def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -69,9 +69,10 @@ class Case:
     def compiled(self, part: slice = slice(None)) -> Tensor:
         arguments = (self.rows, self.mask, self.seconds, self.known)
         rows, mask, seconds, known = (each[part] for each in arguments)
-        return self.layer.of_rows(
-            *(self.own[part], self.table, rows, mask, self.time, seconds, known)
+        table, own, rows = rows_of(
+            *("state", {"state": self.own[part]}, StateRows({"state": self.table}, rows))
         )
+        return self.layer.of_rows(table, own, rows, mask, self.time, seconds, known)
 
     def tensors(self) -> Tensor:
         edges = torch.cat([self.time(self.seconds), self.known], dim=-1)
@@ -303,12 +304,15 @@ def test_the_loss_of_a_pair_is_the_usual_one() -> None:
 def test_states_are_rows_of_a_table_or_make_one() -> None:
     table = torch.arange(6.0).view(3, 2)
     late = StateRows({"memory": table}, torch.tensor([[2, 0]]))
+    right = [[[4.0, 5.0], [0.0, 1.0]]]
     assert list(late) == ["memory"] and len(late) == 1
-    assert late["memory"].tolist() == [[[4.0, 5.0], [0.0, 1.0]]]
-    kept, rows = rows_of(late, "memory")
-    assert kept is table and rows.tolist() == [[2, 0]]
-    made, rows = rows_of({"memory": late["memory"]}, "memory")
-    assert made.tolist() == [[4.0, 5.0], [0.0, 1.0]] and rows.tolist() == [[0, 1]]
+    assert late["memory"].tolist() == right and late.gather()["memory"].tolist() == right
+    assert late.gather()["memory"] is not late.gather().gather()["memory"]
+    kept, first, second = rows_of("memory", late, late.gather())
+    assert kept is table and first.tolist() == second.tolist() == [[2, 0]]
+    made, first, second = rows_of("memory", {"memory": table}, late)
+    assert made.tolist() == [*table.tolist(), *right[0]]
+    assert first.tolist() == [0, 1, 2] and second.tolist() == [[3, 4]]
 
 
 @pytest.mark.skipif("NUMBA_DISABLE_JIT" in os.environ, reason="this is that run")
