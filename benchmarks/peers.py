@@ -71,7 +71,7 @@ class PyGTGN:
         self.decoder = LinkDecoder(WIDTH)
         self.loader = LastNeighborLoader(log.num_nodes, size=NEIGHBORS)
         layers = nn.ModuleList([self.memory, self.attention, self.decoder])
-        self.optimiser = torch.optim.Adam(layers.parameters(), lr=1e-4)
+        self.optimiser = torch.optim.Adam(layers.parameters(), lr=1e-4, fused=True)
         self.place = torch.empty(log.num_nodes, dtype=torch.long)
         self.generator = np.random.default_rng(seed)
 
@@ -149,7 +149,7 @@ class TGMTGN:
         self.attention.conv.dropout = 0.0
         self.decoder = LinkDecoder(WIDTH)
         layers = nn.ModuleList([self.memory, self.attention, self.decoder])
-        self.optimiser = torch.optim.Adam(layers.parameters(), lr=1e-4)
+        self.optimiser = torch.optim.Adam(layers.parameters(), lr=1e-4, fused=True)
 
     def step(self, start: int, stop: int) -> None:
         part = self.graph.slice_events(start, stop)

@@ -66,6 +66,7 @@ def run(name: str, model: str, seed: int, given: argparse.Namespace) -> dict[str
         batch_size=200,
         learning_rate=LEARNING_RATES[model],
         consistency=given.consistency,
+        evaluate_from=given.evaluate_from,
     )
     began = perf_counter()
     report = fit(load(name), config)
@@ -92,6 +93,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--patience", type=int, default=2)
     parser.add_argument("--consistency", default="exact", choices=["exact", "batch"])
+    parser.add_argument("--evaluate-from", default="trained", choices=["trained", "replay"])
     parser.add_argument("--keep", help="a folder where the scores of finished runs are kept")
     given = parser.parse_args()
     result: dict[str, Any] = {}
@@ -113,7 +115,9 @@ def main() -> None:
             published = PUBLISHED.get(name, {}).get(scorer)
             result[f"{name} {scorer}"] = {"published": published, **own}
             print(f"  {scorer:16}{published or '-':>10}{line}", flush=True)
-    settings = {k: getattr(given, k) for k in ("epochs", "patience", "consistency")}
+    settings = {
+        k: getattr(given, k) for k in ("epochs", "patience", "consistency", "evaluate_from")
+    }
     finish({**settings, "batch": 200, **result}, seed=given.seeds[0])
 
 

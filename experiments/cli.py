@@ -188,31 +188,32 @@ def _fit_on_ranks(
     quiet: bool,
 ) -> dict[str, Any]:
     """The report of a run over all ranks of the job."""
-    from ..parallel.comm import connect
     from .fit import fit
 
     was_finished = resume and runs.is_finished(folder)
-    with connect(os.environ, device=config.device, waits=guard.waits) as comm:
-        guard.abort = comm.abort
-        try:
-            with watching(Console(stderr=True), "training", quiet=quiet) as progress:
-                report = fit(
-                    events,
-                    config,
-                    folder,
-                    resume=resume,
-                    force=force,
-                    reading=how,
-                    progress=progress,
-                    comm=comm,
-                )
-        except KeyboardInterrupt:
-            instead = " in place of --force" if force else ""
-            text = f"interrupted: the same command with --resume{instead} goes on with {folder}"
-            if guard.size > 1:
-                guard.fails(text, INTERRUPTED)
-            say(text)
-            raise typer.Exit(INTERRUPTED) from None
+    runs.check_device(config.device)  # before ranks talk through it
+    instead = " in place of --force" if force else ""
+    guard.interrupted = (
+        f"interrupted: the same command with --resume{instead} goes on with {folder}"
+    )
+    try:
+        with (
+            guard.connected(os.environ, config.device) as comm,
+            watching(Console(stderr=True), "training", quiet=quiet) as progress,
+        ):
+            report = fit(
+                events,
+                config,
+                folder,
+                resume=resume,
+                force=force,
+                reading=how,
+                progress=progress,
+                comm=comm,
+            )
+    except KeyboardInterrupt:  # in one process; of many, none comes here
+        say(guard.interrupted)
+        raise typer.Exit(INTERRUPTED) from None
     if was_finished and guard.rank == 0:
         say(f"{folder} is finished: nothing to resume")
     return report

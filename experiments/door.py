@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,13 @@ class Door(TyperGroup):
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Runs a command and exits."""
         arguments = list(sys.argv[1:] if args is None else args)
-        with guarded(os.environ) as guard:
+        with ExitStack() as stack:
+            guard = stack.enter_context(guarded(os.environ))
+            if guard.size > 1 and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, guard.interrupt)
+            if guard.rank:  # what is found is told once
+                silent = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+                stack.enter_context(redirect_stdout(silent))
             try:
                 code = super().main(args=arguments, standalone_mode=False, obj=guard, **extra)
                 sys.stdout.flush()
@@ -89,8 +97,8 @@ def _refuse(error: Exception, guard: Guard) -> int:
     Of several ranks that fail alike one speaks; none of them returns.
     """
     text, code = _worded(error)
-    if guard.size > 1:
-        guard.fails(text, code)
+    if guard.size > 1:  # even without a text
+        guard.fails(" ".join(text.split()), code)
     return say(text, code) if text else code
 
 

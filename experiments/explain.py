@@ -125,6 +125,7 @@ def _look(
     times: list[list[dict[str, float]]] = [[] for _ in executors]
     for turn, (start, stop) in enumerate([spans[0], *spans]):
         for executor, taken in zip(executors, times, strict=True):
+            executor.replay.apply(start)  # what lies between the steps looked at
             plan = executor.prepare(executor.replay.resolve(start, stop))
             step(executor, plan, optimiser, frozen, f"the step [{start}, {stop})")
             found = executor.stages.take({})

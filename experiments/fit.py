@@ -24,7 +24,7 @@ from ..parallel.comm import Alone, Comm, agree, versions
 from ..stream import EventLog, Window
 from . import runs
 from .config import TrainConfig
-from .keeper import Keeper, share_progress
+from .keeper import Keeper, checksum, share_progress
 from .learn import NewModel, named
 from .report import write_report
 from .split import SplitTrainer, run_epochs
@@ -57,13 +57,14 @@ def fit(
     window or epoch with its figures, `done_events` and `total_events`; within an epoch with these
     two and the last epoch's `epoch`, `loss` and `ap`.
 
-    On several ranks of a `comm`, all of which call this alike, the result is that of one, up to
-    rounding; the first one alone writes, reports progress and returns the whole report.
+    On several ranks of a `comm` (`guard.ranks` gives one), all of which call this alike, the result
+    is that of one, up to rounding; the first one alone writes, reports progress and returns the
+    whole report.
 
     Raises:
         ValueError: if the log is empty, the configuration does not fit it or this machine, the
             loss diverges, the folder holds a run (without `resume` or `force`) or is in use, or
-            the ranks differ in log, configuration or versions.
+            the ranks differ in log, configuration, versions or in the weights of your own model.
         CheckpointError: if the folder's checkpoint or report is damaged, or from another log or
             config.
         OSError: if a file cannot be written, for instance on a full disk; it is named.
@@ -79,7 +80,8 @@ def fit(
     comm = comm or Alone()
     progress = None if comm.rank else progress
     if comm.size > 1:
-        agree(comm, {"log": log.checksum, **config.model_dump(mode="json"), **versions()})
+        settings = config.model_dump(mode="json") | {"resume": folder is not None and resume}
+        agree(comm, {"log": log.checksum, **settings, **versions()})
     runs.check_device(config.device)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)
@@ -114,6 +116,8 @@ def _fit(
             return finished or {}
     trainer: Trainer | SplitTrainer
     trainer = (SplitTrainer if is_split else Trainer)(log, config, model, comm)
+    if model is not None and comm.size > 1:  # those in the box follow from what is agreed on
+        agree(comm, {"first weights of the model": checksum(trainer.model)})
     with ExitStack() as stack:
         keeper = None
         if writes:  # all is valid: from here on the folder is changed

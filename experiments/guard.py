@@ -14,12 +14,15 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import sleep
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
+
+if TYPE_CHECKING:
+    from ..parallel import Comm
 
 INTERRUPTED = 130
 PLACES = (
@@ -27,6 +30,7 @@ PLACES = (
     ("PMI_RANK", "PMI_SIZE"),  # mpiexec of MPICH, and those that speak its protocol
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # mpiexec of Open MPI
 )
+HERE = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")  # ranks on this host
 JOBS = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT", "PMIX_NAMESPACE")
 PATIENCE = 5.0  # seconds that a rank may be stopped, or the witness silent
 WITNESS = Path(__file__).with_name("witness.py")
@@ -53,6 +57,7 @@ class Guard:
         self.rank = rank
         self.size = size
         self.abort: Callable[[int], object] = os._exit  # MPI has a gentler way: `Comm.abort`
+        self.interrupted = "interrupted"  # what is said of Ctrl-C
         self._line = line
         self._tell({"rank": rank})
 
@@ -60,20 +65,34 @@ class Guard:
         """Lets the witness know what this rank waits for others to do; "" when it does no more."""
         self._tell({"waits": what})
 
+    @contextmanager
+    def connected(self, environ: Mapping[str, str], device: str = "cpu") -> Iterator[Comm]:
+        """The ranks of the job, for as long as they work together; see `connect`."""
+        from ..parallel.comm import connect
+
+        with connect(environ, device=device, waits=self.waits) as comm:
+            self.abort = comm.abort
+            yield comm
+            self.abort = os._exit
+
+    def interrupt(self, *_: object) -> NoReturn:
+        """Ends the job at once; a handler of Ctrl-C that nothing on the way can swallow."""
+        self.fails(self.interrupted, INTERRUPTED)
+
     def fails(self, text: str, code: int, detail: str = "") -> NoReturn:
         """Has `text` said, once for all ranks that fail so, and ends the job with `code`.
 
-        `detail`, a traceback say, is shown above it.
+        `detail`, a traceback say, is shown above it; nothing is said of an empty `text`.
         """
-        sys.stdout.flush()
+        with suppress(OSError, RuntimeError):  # a closed pipe; a signal amidst a print
+            sys.stdout.flush()
         heard = b""
         if self._tell({"fails": text, "detail": detail[-50_000:]}) and self._line is not None:
             self._line.settimeout(PATIENCE)
             with suppress(OSError):
                 heard = self._line.recv(1)
-        if not heard:
-            print(f"{detail}rank {self.rank} of {self.size}: {text}", file=sys.stderr)
-        sys.stderr.flush()
+        if text and not heard:
+            print(f"{detail}rank {self.rank} of {self.size}: {text}", file=sys.stderr, flush=True)
         self.abort(code)
         os._exit(code)
 
@@ -96,7 +115,7 @@ class Guard:
         if error is None or (isinstance(error, SystemExit) and not error.code):
             self._tell({"leaves": True})
         elif isinstance(error, KeyboardInterrupt):
-            self.fails("interrupted", INTERRUPTED)
+            self.interrupt()
         elif isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else 1
             self.fails(f"left with {error.code}", code)
@@ -115,7 +134,22 @@ def guarded(environ: Mapping[str, str], patience: float = PATIENCE) -> Guard:
     1
     """
     rank, size = place(environ)
-    return Guard(rank, size, _line(_job(environ), size, patience) if size > 1 else None)
+    if size == 1:
+        return Guard(rank, size, None)
+    here = next((int(environ[name]) for name in HERE if name in environ), 0)
+    return Guard(rank, size, _line(_job(environ), size, here, patience))
+
+
+@contextmanager
+def ranks(environ: Mapping[str, str], device: str = "cpu") -> Iterator[Comm]:
+    """The ranks that this process was started with, guarded: what a script gives to `fit`.
+
+    >>> with ranks({}) as comm:
+    ...     comm.size
+    1
+    """
+    with guarded(environ) as guard, guard.connected(environ, device) as comm:
+        yield comm
 
 
 def _job(environ: Mapping[str, str]) -> str:
@@ -127,7 +161,7 @@ def _job(environ: Mapping[str, str]) -> str:
     return " ".join(named) if named else f"pid {os.getppid()}"
 
 
-def _line(job: str, size: int, patience: float) -> socket.socket | None:
+def _line(job: str, size: int, here: int, patience: float) -> socket.socket | None:
     """A line to the witness of the job, which the first to come starts; None outside of Linux."""
     if sys.platform != "linux":
         return None
@@ -136,7 +170,7 @@ def _line(job: str, size: int, patience: float) -> socket.socket | None:
         listener.bind(address)
         listener.listen(size)
         subprocess.Popen(
-            [sys.executable, "-I", "-S", str(WITNESS), str(size), str(patience)],
+            [sys.executable, "-I", "-S", str(WITNESS), *map(str, (size, here, patience))],
             stdin=listener.fileno(),
             stdout=subprocess.DEVNULL,
             start_new_session=True,  # launchers end what is in a rank's own

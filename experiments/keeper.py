@@ -6,6 +6,7 @@ graph is not stored: it follows from the log, which is named by its checksum.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..models import DynamicGNN
 from ..parallel import Comm
 from ..storage import has_checkpoint, read_checkpoint, write_checkpoint, write_whole
 from ..stream import EventLog
@@ -76,16 +78,26 @@ class Keeper:
         torch.set_rng_state(tensors["rng"])
 
 
+def checksum(model: DynamicGNN) -> str:
+    """Of the weights, by their names."""
+    return hashlib.sha256(_packed(model.state_dict())).hexdigest()
+
+
 def share_progress(comm: Comm, trainer: Kept) -> None:
     """Bring the trainers of all ranks to where that of the first one stands."""
     data, meta = b"", dict[str, Any]()
     if comm.rank == 0:
         tensors, meta = trainer.to_checkpoint()
-        data = to_bytes({n: t.contiguous() for n, t in tensors.items()})
+        data = _packed(tensors)
     data = comm.broadcast_bytes(data, "progress")
     meta = comm.gather_objects(meta, "progress")[0]
     if comm.rank:
         trainer.from_checkpoint(from_bytes(data), meta)
+
+
+def _packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """The tensors as bytes; copied, as weights may share their memory."""
+    return to_bytes({n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()})
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -27,7 +27,7 @@ IDLE = 1.4  # times the patience with a stopped rank: for one that others wait f
 BUSY = 0.05  # of a processor: a thread that shows the progress takes less
 GATHER = 0.3  # seconds in which ranks that fail together are heard
 LEAVE = 2.0  # seconds in which they may leave before they are killed
-JOIN = 60.0  # seconds until some rank must have come
+JOIN = 24.0  # times the patience, in which the ranks of this host must come, first and last
 
 
 @dataclass(slots=True, eq=False)
@@ -53,15 +53,17 @@ class Rank:
 
     @property
     def is_idle(self) -> bool:
-        return self.worked < BUSY * self.still
+        # one that could run and is not let to ("R") may be on a crowded machine
+        return self.mark[:1] != ("R",) and self.worked < BUSY * self.still
 
 
 class Witness:
     """Hears and looks until all ranks have left, or one is lost."""
 
-    def __init__(self, listener: socket.socket, size: int, patience: float) -> None:
+    def __init__(self, listener: socket.socket, size: int, here: int, patience: float) -> None:
         self.listener = listener
         self.size = size
+        self.here = here  # ranks of this host, 0 if not known
         self.patience = patience
         self.ranks: list[Rank] = []
         self._poll = select.epoll()
@@ -70,8 +72,8 @@ class Witness:
 
     def serve(self) -> None:
         """Returns when the job has ended."""
-        before, alone = monotonic(), 0.0
-        while not self.ranks or self.present:
+        before, late = monotonic(), 0.0
+        while self.present or len(self.ranks) < max(self.here, 1):
             lost = self.hear(TICK)
             if lost is not None:
                 return self.end(self.words(lost))
@@ -80,9 +82,9 @@ class Witness:
             text = self.look(passed)
             if text:
                 return self.end(text)
-            alone = 0.0 if self.ranks else alone + passed
-            if alone > JOIN:
-                return None
+            late += passed if len(self.ranks) < max(self.here, 1) else 0.0
+            if late > JOIN * self.patience:
+                return self.end(self.missing()) if self.present else None
         return None
 
     @property
@@ -124,7 +126,7 @@ class Witness:
             )
         alike = [rank for rank in self.ranks if rank.failure == lost.failure]
         who = "" if len(alike) == self.size else f"{self.name(lost)}: "
-        return f"{lost.detail}{who}{lost.failure}"
+        return f"{lost.detail}{who}{lost.failure}" if lost.failure else ""
 
     def look(self, passed: float) -> str:
         """What to say of ranks that stand still, if anything."""
@@ -151,11 +153,21 @@ class Witness:
                 )
         return ""
 
+    def missing(self) -> str:
+        """What to say of ranks that have not come."""
+        numbers = {rank.number for rank in self.ranks}
+        others = [f"{n}" for n in range(self.size) if n not in numbers]
+        who = f"rank {', '.join(others)} of {self.size}" if self.here == self.size else "a rank"
+        limit = JOIN * self.patience
+        return f"{who} has not come for {limit:g} s, while others wait: it never began, or hangs"
+
     def end(self, text: str) -> None:
-        """Says it, lets ranks that failed leave by themselves, and kills all others."""
+        """Says it, if anything, lets ranks that failed leave, and kills all others."""
         self.listener.close()
-        with suppress(OSError):
-            os.write(2, f"{text}\n".encode())
+        if text:
+            shown = "\x1b[?25h" if os.isatty(2) else ""  # the cursor, which a bar may have hidden
+            with suppress(OSError):
+                os.write(2, f"{shown}{text}\n".encode())
         failed = [rank for rank in self.present if rank.failure is not None]
         for rank in failed:
             with suppress(OSError):
@@ -228,7 +240,8 @@ def main() -> None:
     """Serves the ranks that connect to the socket at standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it goes when the ranks are gone
-    Witness(socket.socket(fileno=0), int(sys.argv[1]), float(sys.argv[2])).serve()
+    size, here, patience = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    Witness(socket.socket(fileno=0), size, here, patience).serve()
 
 
 if __name__ == "__main__":

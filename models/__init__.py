@@ -1,11 +1,12 @@
 """Dynamic GNNs: the API to define one, and published models, one a file."""
 
-from .base import DynamicGNN, Reads, can_scan
+from .base import DynamicGNN, Reads, can_price, can_scan
 from .chain import Chain, ChainMembers, Scanned
 from .dygnn import DyGNN
 from .dyrep import DyRep
 from .jodie import JODIE
 from .ldg import LDG
+from .pairs import Pairs, Priced
 from .registry import MODELS, build, options_of
 from .tgn import TGN
 from .views import Around, Events, Level, Links, Members, Near, Nodes, Written
@@ -27,10 +28,13 @@ __all__ = [
     "Members",
     "Near",
     "Nodes",
+    "Pairs",
+    "Priced",
     "Reads",
     "Scanned",
     "Written",
     "build",
+    "can_price",
     "can_scan",
     "options_of",
 ]

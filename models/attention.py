@@ -11,17 +11,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from .kernels.attention import BLOCK, attend, attend_back
+from .kernels.attention import NODES, Backward, Grads, Kept, Reads, Weights, attend, attend_back
+from .padding import PART, pad_columns, up
 from .time_encoding import TimeEncoding
-
-LINE = 8  # parts begin at multiples of this many columns, rows at multiples of twice as many
-CHUNK = 640  # nodes at a time: what is made for them stays in the caches
 
 
 class Attention(nn.Module):
@@ -90,7 +87,7 @@ class Attention(nn.Module):
             *(seconds.flatten(0, 1), known.flatten(0, 1), time.frequency(), time.bias),
             *(self.query.weight, self.query.bias, self.key.weight),
             *(self.value.weight, self.value.bias, self.edge.weight),
-            *(self.skip.weight, self.skip.bias, self.heads),
+            *(self.skip.weight, self.skip.bias, self.heads, torch.is_grad_enabled()),
         )
         return z.view(*own.shape, table.shape[1])
 
@@ -102,8 +99,8 @@ class _Attend(Function):
     def forward(
         ctx: Any,
         table: Tensor,
-        own_rows: Tensor,
-        rows: Tensor,
+        own: Tensor,
+        near: Tensor,
         mask: Tensor,
         seconds: Tensor,
         known: Tensor,
@@ -118,81 +115,60 @@ class _Attend(Function):
         skip: Tensor,
         skip_bias: Tensor,
         heads: int,
+        keep: bool,  # for the way back; asked here, it is never wanted
     ) -> Tensor:
-        own, width = table.index_select(0, own_rows), table.shape[1]
-        scale = math.sqrt(heads / width)
-        first = torch.cat([query * scale, skip])
-        start = torch.addmm(torch.cat([query_bias * scale, skip_bias]), own, first.t())
-        asked, z = start.split(width, dim=1)  # both (r, width)
-        has_any = mask.any(1).to(own.dtype)
-        z.addr_(has_any, value_bias)
-        layout = _Layout(width, len(frequency), known.shape[2])
-        near, far = layout.of(key, edge), layout.of(value, edge)  # onto what is read, and from it
+        width, scale = table.shape[1], math.sqrt(heads / table.shape[1])
+        layout = _Layout(width, len(frequency), known.shape[2], heads)
+        first = pad_columns(torch.cat([query * scale, skip]))  # (2 width, v)
+        back = first, layout.of(key, edge), layout.of(value, edge)
+        biases = pad_columns(torch.stack([query_bias * scale, skip_bias])).flatten()  # (2 v,)
         rate, offset = layout.turns(frequency, bias)
-        read = own.new_zeros(_up(rows.shape[1], BLOCK), layout.total)
-        arrays = [_array(each) for each in (table, rows, mask, seconds, known, rate, offset)]
-        needs_grad = any(ctx.needs_input_grad)
-        room = len(own) if needs_grad else min(len(own), CHUNK)
-        queries, heard = own.new_empty(2, room, heads, layout.total)
-        share = own.new_empty(room, heads, rows.shape[1])
-        for part in _chunks(len(own)):
-            at = part if needs_grad else slice(0, part.stop - part.start)
-            for h, head in enumerate(_heads(width, heads)):
-                torch.mm(asked[part, head], near[head], out=queries[at, h])
-            attend(
-                *(arrays[0], *(a[part] for a in arrays[1:5]), *arrays[5:], layout.phi),
-                *(each.numpy() for each in (queries[at], read, share[at], heard[at])),
-            )
-            for h, head in enumerate(_heads(width, heads)):
-                z[part, head].addmm_(heard[at, h], far[head].t())
-        if needs_grad:
-            ctx.save_for_backward(
-                *(table, own, own_rows, first, asked, has_any, near, far, queries, heard, share)
-            )
-            ctx.layout, ctx.arrays, ctx.read, ctx.scale = layout, arrays, read, scale
+        reads = Reads(
+            layout.phi,
+            *(_array(each) for each in (table, own, near, mask, seconds, known, rate, offset)),
+        )
+        room = len(own) if keep else NODES
+        kept = [table.new_empty(room, width)]
+        for size in (layout.total, near.shape[1], layout.total):
+            kept.append(table.new_empty(room, heads, size))
+        z = table.new_empty(len(own), width)
+        both = pad_columns(first[:, :width].view(2, width, width).permute(2, 0, 1)).flatten(1)
+        ways = both, biases, back[1], layout.by_head(back[2]), value_bias
+        attend(reads, Weights(*map(_array, ways)), Kept(*map(_array, kept)), z.numpy())
+        if keep:
+            ctx.save_for_backward(table, *back, *kept)
+            ctx.reads, ctx.layout, ctx.scale = reads, layout, scale
         return z
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        table, own, own_rows, first, asked, has_any, *more = ctx.saved_tensors
-        near, far, queries, heard, share = more
-        layout, arrays, width, heads = ctx.layout, ctx.arrays, own.shape[1], share.shape[1]
-        by_start = own.new_empty(len(own), 2 * width)
-        by_asked, by_z = by_start.split(width, dim=1)
-        by_z.copy_(grad)
-        by_table = torch.zeros_like(table)
-        by_near, by_far = torch.zeros_like(near), torch.zeros_like(far)
-        count = layout.num_frequencies
-        by_phase = np.zeros(len(arrays[5]))
-        by_frequency = np.zeros(len(by_phase) if ctx.needs_input_grad[6] else 0)
-        by_heard, by_query = own.new_empty(2, min(len(own), CHUNK), heads, layout.total)
-        for part in _chunks(len(own)):
-            size = part.stop - part.start
-            for h, head in enumerate(_heads(width, heads)):
-                torch.mm(by_z[part, head], far[head], out=by_heard[:size, h])
-                by_far[head].addmm_(by_z[part, head].t(), heard[part, h])
-            attend_back(
-                *(arrays[0], *(a[part] for a in arrays[1:5]), *arrays[5:], layout.phi),
-                *(each.numpy() for each in (queries[part], ctx.read, share[part])),
-                *(each.numpy() for each in (by_heard, by_table, by_query)),
-                *(by_phase, by_frequency),
-            )
-            for h, head in enumerate(_heads(width, heads)):
-                torch.mm(by_query[:size, h], near[head].t(), out=by_asked[part, head])
-                by_near[head].addmm_(asked[part, head].t(), by_query[:size, h])
-        by_table.index_add_(0, own_rows, by_start @ first)
-        by_first, by_bias = by_start.t() @ own, by_start.sum(0)
+    def backward(ctx: Any, by_z: Tensor) -> tuple[Tensor | None, ...]:
+        table, first, query, heard, *kept = ctx.saved_tensors
+        layout, width = ctx.layout, table.shape[1]
+        like = (table, first, first[:, 0], query, heard, heard[:, 0])
+        grads = [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in like]
+        phase = torch.zeros(len(ctx.reads.rate), dtype=torch.float64)
+        frequency = torch.zeros_like(phase if ctx.needs_input_grad[6] else phase[:0])
+        attend_back(
+            ctx.reads,
+            Backward(*map(_array, (first, layout.by_head(query), heard))),
+            Kept(*map(_array, kept)),
+            _array(by_z),
+            Grads(*(each.numpy() for each in (*grads, phase, frequency))),
+        )
+        by_table, by_first, by_bias, by_query, by_heard, by_heard_bias = grads
+        by_first = by_first[:, :width]
         by_first[:width] *= ctx.scale
         by_bias[:width] *= ctx.scale
-        by_key, by_edge = layout.parts(by_near)
-        by_value, by_edge_too = layout.parts(by_far)
+        by_key, by_edge = layout.parts(by_query)
+        by_value, by_edge_too = layout.parts(by_heard)
+        count = layout.num_frequencies
         return (
             *(by_table, None, None, None, None, None),
-            torch.from_numpy(by_frequency[:count]) if len(by_frequency) else None,
-            torch.from_numpy(by_phase[:count]).to(own.dtype),
+            frequency[:count] if len(frequency) else None,
+            phase[:count].to(table.dtype),
             *(by_first[:width], by_bias[:width], by_key),
-            *(by_value, has_any @ by_z, by_edge.add_(by_edge_too)),
-            *(by_first[width:], by_bias[width:], None),
+            *(by_value, by_heard_bias, by_edge.add_(by_edge_too)),
+            *(by_first[width:], by_bias[width:], None, None),
         )
 
 
@@ -203,21 +179,22 @@ class _Layout:
     width: int
     num_frequencies: int
     num_known: int
+    heads: int
 
     @property
     def phi(self) -> int:
         """Where phi begins."""
-        return _up(self.width, LINE)
+        return up(self.width, PART)
 
     @property
     def known(self) -> int:
         """Where what else is known begins."""
-        return self.phi + _up(self.num_frequencies, LINE)
+        return self.phi + up(self.num_frequencies, PART)
 
     @property
     def total(self) -> int:
         """The columns of all parts."""
-        return _up(self.known + self.num_known, 2 * LINE)
+        return up(self.known + self.num_known, 2 * PART)
 
     def of(self, states: Tensor, edge: Tensor) -> Tensor:
         """Weights (width, total), of weights of states and of [phi, what else is known]."""
@@ -227,6 +204,12 @@ class _Layout:
         whole[:, self.phi : self.phi + count] = edge[:, :count]
         whole[:, self.known : self.known + self.num_known] = edge[:, count:]
         return whole
+
+    def by_head(self, whole: Tensor) -> Tensor:
+        """The transpose (total, heads * h) of weights, each head's columns padded to a tile."""
+        head = self.width // self.heads
+        columns = whole.t().view(self.total, self.heads, head)
+        return pad_columns(columns).flatten(1)
 
     def parts(self, whole: Tensor) -> tuple[Tensor, Tensor]:
         """What `of` was made of."""
@@ -241,19 +224,6 @@ class _Layout:
         both[0, : len(frequency)] = frequency / math.tau
         both[1, : len(bias)] = bias / math.tau
         return both
-
-
-def _up(size: int, multiple: int) -> int:
-    return size + -size % multiple
-
-
-def _chunks(size: int) -> list[slice]:
-    return [slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK)]
-
-
-def _heads(width: int, heads: int) -> list[slice]:
-    """The columns of each head."""
-    return [slice(start, start + width // heads) for start in range(0, width, width // heads)]
 
 
 def _array(tensor: Tensor) -> npt.NDArray[Any]:

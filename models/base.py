@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..stream import Bool, EventBatch
 from .chain import Chain, Scanned
+from .pairs import Pairs, Priced
 from .views import Events, Level, Nodes, Written
 
 
@@ -133,6 +134,13 @@ class DynamicGNN(nn.Module, ABC):
         wrong = torch.where(other_dst.valid, wrong, 0.0).sum(1) / count
         return F.softplus(-self.score(events, src, dst)).squeeze(1) + wrong
 
+    def losses_of(self, pairs: Pairs, states: Mapping[str, Tensor]) -> Priced | None:
+        """`loss` and `expected_idle` of pairs whose states stand in the rows of tables.
+
+        It is used in place of these two after a scan; with None they are shown views instead.
+        """
+        return None
+
     @abstractmethod
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
         """How likely each of `dst` (n, m) is the next partner of `src` (n, 1), on any scale.
@@ -212,7 +220,17 @@ class DynamicGNN(nn.Module, ABC):
 
 
 _APART = frozenset(
-    {"__init__", "encode", "embed", "loss", "score", "expected_idle", "constrain", "scans"}
+    {
+        "__init__",
+        "encode",
+        "embed",
+        "loss",
+        "score",
+        "expected_idle",
+        "losses_of",
+        "constrain",
+        "scans",
+    }
 )
 """Methods that a scan does not stand for."""
 
@@ -232,3 +250,11 @@ def can_scan(model: DynamicGNN) -> bool:
         if own - _APART:
             return False
     return not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+
+
+def can_price(model: DynamicGNN) -> bool:
+    """Whether `model.losses_of` equals `loss` and `expected_idle`: no class has only these anew."""
+    for found in type(model).__mro__:
+        if {"loss", "expected_idle", "losses_of"} & set(vars(found)):
+            return "losses_of" in vars(found)
+    return False

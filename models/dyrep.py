@@ -105,14 +105,15 @@ class DyRep(PointProcess):
 
     def pair_weights(self) -> Intensity:
         """The weights of an intensity as the scan reads them."""
-        with torch.no_grad():
-            omega, bias, between = self.symmetrised()
-            if between is None:
-                between = omega.new_empty(0, 0, 0)
-            return Intensity(
-                *(omega.double().numpy(), bias.double().numpy()),
-                *(self.psi.double().numpy(), between.double().numpy()),
-            )
+        width = self.tables["embedding"]
+        between = np.empty((0, 0, 0))
+        if self.interaction is not None:
+            between = self.interaction.detach().double().numpy()
+            between = (between + between.transpose(0, 2, 1)) / 2
+        omega, bias, psi = (
+            p.detach().double().numpy() for p in (self.omega.weight, self.omega.bias, self.psi)
+        )
+        return Intensity((omega[:, :width] + omega[:, width:]) / 2, bias, psi, between)
 
     def attend(self, level: Level) -> tuple[Tensor, Tensor]:
         """Softmax of S over the links before each event, and its rows after (algorithm 1).

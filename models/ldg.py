@@ -18,6 +18,7 @@ from torch.autograd import Function
 
 from .base import Reads
 from .chain import Chain, Scanned
+from .kernels.perceptron import EPSILON as NORM_EPSILON
 from .point_process import PointProcess
 from .rows import pad_rows
 from .scans.ldg import Drawing, scan_ldg
@@ -198,8 +199,12 @@ class LDG(PointProcess):
 
     @property
     def scans(self) -> bool:
-        """For all options."""
-        return True
+        """For all options, with the layers that are made here."""
+        known = (type(self), Perceptron, nn.Linear, nn.LayerNorm)
+        return all(
+            type(module) in known and getattr(module, "eps", NORM_EPSILON) == NORM_EPSILON
+            for module in self.modules()
+        )
 
     def scan(self, chain: Chain) -> Scanned:
         """`update`, event after event."""

@@ -135,24 +135,15 @@ class PointProcess(DynamicGNN, ABC):
 
         The symmetrised linear form is a sum over both ends, so each needs one product only.
         """
-        omega, bias, between = self.symmetrised()
-        g = F.linear(z_a, omega) + F.linear(z_b, omega) + bias
-        if between is not None:
+        first, second = self.omega.weight.chunk(2, dim=1)
+        omega = (first + second) / 2
+        g = F.linear(z_a, omega) + F.linear(z_b, omega) + self.omega.bias
+        if self.interaction is not None:
+            between = (self.interaction + self.interaction.transpose(1, 2)) / 2
             turned = torch.einsum("nud,kde->nek", z_a - 0.5, between)  # (n, width, kinds); u is 1
             g = g + torch.bmm(z_b - 0.5, turned)
         rate: Tensor = _ScaledSoftplus.apply(g, self.psi)  # type: ignore[no-untyped-call]
         return rate
-
-    def symmetrised(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Omega (kinds, width), c (kinds,) and M (kinds, width, width) if the model has one.
-
-        All are the same for a pair and its reverse.
-        """
-        first, second = self.omega.weight.chunk(2, dim=1)
-        between = None
-        if self.interaction is not None:
-            between = (self.interaction + self.interaction.transpose(1, 2)) / 2
-        return (first + second) / 2, self.omega.bias, between
 
     def loss(
         self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes
@@ -173,10 +164,8 @@ class PointProcess(DynamicGNN, ABC):
 
     def losses_of(self, pairs: Pairs, states: Mapping[str, Tensor]) -> Priced:
         """`loss` and `expected_idle` of pairs whose states stand in the rows of tables."""
-        omega, bias, between = self.symmetrised()
-        if between is None:
-            between = omega.new_empty(0, 0, 0)
-        losses, rate = losses_of_pairs(pairs, states["embedding"], omega, bias, self.psi, between)
+        weights = self.omega.weight, self.omega.bias, self.psi, self.interaction
+        losses, rate = losses_of_pairs(pairs, states["embedding"], *weights)
         return Priced(losses, 1.0 / (rate + 1e-10))
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:

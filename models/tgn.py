@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .attention import Attention
 from .base import DynamicGNN, Reads
 from .chain import Chain, Scanned
-from .decoder import pair_logits
+from .decoder import pair_logits, pair_losses
 from .rows import pad_rows
 from .scans.memory import scan_gru, scan_tanh
 from .time_encoding import Drift, TimeEncoding, can_compile
@@ -194,17 +194,15 @@ class TGN(DynamicGNN):
         self, events: Events, src: Nodes, dst: Nodes, other_src: Nodes, other_dst: Nodes
     ) -> Tensor:
         """The loss of each event, (n,), as that of other models, its pairs scored together."""
-        ends = torch.cat([dst.embedding, other_dst.embedding], dim=1)
-        logit = self._pairs(src.embedding, ends)  # (n, 1 + num_negatives)
-        wrong = torch.where(other_dst.valid, F.softplus(logit[:, 1:]), 0.0).sum(1)
-        return F.softplus(-logit[:, 0]) + wrong / other_dst.valid.sum(1).clamp(min=1)
+        ends = src.embedding, dst.embedding, other_dst.embedding
+        return pair_losses(*ends, other_dst.valid, *self._decoder())
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
         """The logit of each pair, (n, m)."""
-        return self._pairs(src.embedding, dst.embedding)
+        return pair_logits(src.embedding, dst.embedding, *self._decoder())
 
-    def _pairs(self, src: Tensor, dst: Tensor) -> Tensor:
-        return pair_logits(src, dst, self.source, self.destination, self.final)
+    def _decoder(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+        return self.source, self.destination, self.final
 
 
 class _Sum(nn.Module):

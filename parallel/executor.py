@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import numpy as np
 from torch import Tensor
 
 from ..models import DynamicGNN, Events
@@ -111,7 +110,7 @@ class Executor(ABC, Generic[Prepared]):
     def touch_links(self, links: Int64) -> None:
         """Make room for these directed links, and tell the journal that they may change."""
         if self.model.link_tables:
-            rows = np.unique(links) + 1
+            rows = links + 1
             for name in self.model.link_tables:
                 self.state.grow(name, 1 + 2 * self.replay.graph.num_links)
                 self.state.touch(name, rows)

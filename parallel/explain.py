@@ -62,7 +62,7 @@ def plan_segment(
     (reads, _), members = reads_of(segment)[0], segment.members
     writes = np.arange(0, 2 * n + 1, 2) if members is None else members.indptr
     _, sizes = np.unique(components(plan.schedule, reads, writes), return_counts=True)
-    row_bytes = executor._row_bytes  # what the executor decides by
+    row_bytes = executor.row_bytes  # what the executor decides by
 
     def shares(costs: Costs) -> Shares | None:
         return share_events(plan.schedule, reads, writes, ranks, row_bytes, costs)
@@ -114,7 +114,7 @@ def traffic_of(
             tell("link values", sum(map(len, links)) * len(model.link_tables) * number)
         if has_penalty or is_level:
             tell("penalties", n * number)
-        if has_penalty and learned:
+        if (has_penalty or is_level) and learned:
             tell("penalties, gradients", n * number)
     expects = type(model).expected_idle is not DynamicGNN.expected_idle
     tell("scores", n * number * (1 + expects), 1 + expects)

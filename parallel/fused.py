@@ -37,6 +37,7 @@ class FusedExecutor(ScheduledExecutor[Chain]):
 
     def __init__(self, replay: Replay) -> None:
         super().__init__(replay)
+        self.widths_of_rows = dict(self.model.tables)  # a scan keeps what it derives to itself
         if not can_scan(self.model):
             raise ValueError(
                 f"{type(self.model).__name__} has no fused scan with these options and layers: "
@@ -98,7 +99,7 @@ class FusedExecutor(ScheduledExecutor[Chain]):
         def read(rows: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
             return [F.embedding(at, states[name]) for name, at in rows]
 
-        return self.finish(prepared, states, read, penalty, embed)
+        return self.finish(prepared, states, read, penalty, embed, has_gradient=True)
 
 
 def automatic(replay: Replay) -> Executor[Any]:

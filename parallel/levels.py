@@ -13,7 +13,6 @@ from ..stream import Int64
 from .costs import LEVELS
 from .executor import Outcome
 from .pieces import Piece, Rows, lay_out, spread, write_links
-from .replay import Replay
 from .schedule import Schedule
 from .scheduled import Plan, ScheduledExecutor
 from .segment import Segment, take
@@ -33,12 +32,6 @@ class LevelExecutor(ScheduledExecutor[Levels]):
     """Runs a schedule level by level on the tape, then scores the segment in one batch."""
 
     costs = LEVELS
-
-    def __init__(self, replay: Replay) -> None:
-        super().__init__(replay)
-        self._widths = dict(self.model.tables)
-        if not self.derives_late:
-            self._widths |= dict(self.model.derived)
 
     def arrange(self, segment: Segment, plan: Schedule, rows: Rows, mine: Int64 | None) -> Levels:
         order = plan.order
@@ -61,7 +54,7 @@ class LevelExecutor(ScheduledExecutor[Levels]):
         segment, plan, work = prepared.segment, prepared.schedule, prepared.work
         model, state, mine = self.model, self.state, prepared.mine
         self.stages.enter("hoist")
-        tape = Tape(self._widths, plan.num_rows, self.replay.dtype, self.replay.device)
+        tape = Tape(self.widths_of_rows, plan.num_rows, self.replay.dtype, self.replay.device)
         base = self.base(prepared)
         tape.write(slice(0, len(plan.base)), base | self._derive(base))
         encoded = self.encode(segment.events if mine is None else take(segment.events, mine))

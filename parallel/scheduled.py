@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..models import Pairs, can_price
 from ..stream import Int64
 from .comm import gather_rows
 from .costs import Costs
@@ -57,7 +58,8 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         model, reads = self.model, self.model.reads
         fed_back = {*reads.ends, *reads.neighbors, *reads.sampled}
         self.derives_late = bool(model.derived) and not fed_back & set(model.derived)
-        self._row_bytes = sum(self.model.tables.values()) * replay.dtype.itemsize
+        widths = dict(model.tables) | ({} if self.derives_late else dict(model.derived))
+        self.widths_of_rows: dict[str, int] = widths
 
     def prepare(self, segment: Segment) -> Plan[Work]:
         self.stages.enter("schedule")
@@ -75,11 +77,16 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         )
         rows = Rows(*(plan.read_row[slot] for slot in slots))
         comm = self.replay.comm
-        shares = share_events(plan, indptr, writes, comm.size, self._row_bytes, self.costs)
+        shares = share_events(plan, indptr, writes, comm.size, self.row_bytes, self.costs)
         mine = None if shares is None else shares.mine(comm.rank)
         work = self.arrange(segment, plan, rows, mine)
         base, score_row = self.tensor(plan.base), self.tensor(plan.score_row)
         return Plan(segment, plan, base, score_row, shares, mine, work)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of all tables that are exchanged."""
+        return sum(self.widths_of_rows.values()) * self.replay.dtype.itemsize
 
     @abstractmethod
     def arrange(self, segment: Segment, plan: Schedule, rows: Rows, mine: Int64 | None) -> Work:
@@ -100,6 +107,8 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         """What the updates add to the losses of all events (n,), from that of this rank's (p,)."""
         comm, shares = self.replay.comm, prepared.shares
         assert shares is not None
+        if torch.is_grad_enabled() and not penalty.requires_grad:
+            penalty = penalty.detach().requires_grad_()  # every rank takes part in going back
         events = [shares.mine(rank) for rank in range(comm.size)]
         found = gather_rows(comm, penalty, [len(e) for e in events], "penalties")
         return found.new_zeros(len(found)).index_copy(0, self.tensor(np.concatenate(events)), found)
@@ -126,10 +135,15 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         read: ReadRows,
         penalty: Tensor | None,
         embed: bool,
+        *,
+        has_gradient: bool = False,
     ) -> Outcome:
-        """Score what stands in the rows of `tables` and was filled; `read` gives its gradient."""
+        """Score what stands in the rows of `tables` and was filled; `read` gives its gradient.
+
+        Tables that have one themselves may be priced as they are.
+        """
         self.stages.enter("score")
-        scored = self._score(prepared, tables, read, embed)
+        scored = self._score(prepared, tables, read, embed, has_gradient)
         plan, state = prepared.schedule, self.state
 
         def commit() -> None:
@@ -142,7 +156,12 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         return self.outcome(prepared.segment, scored, penalty, commit)
 
     def _score(
-        self, prepared: Plan[Work], tables: Mapping[str, Tensor], read: ReadRows, embed: bool
+        self,
+        prepared: Plan[Work],
+        tables: Mapping[str, Tensor],
+        read: ReadRows,
+        embed: bool,
+        has_gradient: bool,
     ) -> Scored:
         model = self.model
         late: Mapping[str, Tensor] = {}
@@ -162,7 +181,22 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
             found = dict(zip(kept, read([(n, at) for n in kept]), strict=True))
             return {n: F.embedding(at, late[n]) if n in late else found[n] for n in names}
 
-        return self.scorer.score(prepared.segment.part(), read_scored, slice(None), embed=embed)
+        part, priced = prepared.segment.part(), None
+        if has_gradient and can_price(model) and len(part.src):
+            priced = model.losses_of(_pairs(prepared, part), tables)
+        return self.scorer.score(part, read_scored, slice(None), embed=embed, priced=priced)
+
+
+def _pairs(prepared: Plan[Any], part: Segment) -> Pairs:
+    """What the losses of this rank's share of a segment are made of."""
+    rows = prepared.score_row.numpy()
+    first = 2 + len(part.other_src)
+    return Pairs(
+        len(prepared.schedule.base),
+        part.events.kind.numpy(),
+        *(rows[:, :2], rows[:, 2:first], part.other_src.valid),
+        *(rows[:, first : first + len(part.other_dst)], part.other_dst.valid),
+    )
 
 
 def reads_of(segment: Segment) -> tuple[tuple[Int64, Int64], tuple[Int64, Int64, Int64, Int64]]:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..models import Around, DynamicGNN, Events, Nodes
+from ..models import Around, DynamicGNN, Events, Nodes, Priced
 from ..models.views import StateRows
 from ..stream import EventLog, Int64
 from .segment import Beside, Recent, Segment
@@ -77,22 +77,38 @@ class Scorer:
         self.once = once  # every node of a segment has one state: embed it once if that is all
 
     def score(
-        self, segment: Segment, read: ReadScored, rows: slice, *, embed: bool = False
+        self,
+        segment: Segment,
+        read: ReadScored,
+        rows: slice,
+        *,
+        embed: bool = False,
+        priced: Priced | None = None,
     ) -> Scored:
-        """Losses, scores and what else is wanted of the events in `rows` of a segment."""
+        """Losses, scores and what else is wanted of the events in `rows` of a segment.
+
+        Losses that are `priced` already are taken as they are.
+        """
         model = self.model
         columns = columns_of(segment)
         events = take(segment.events, rows)
         if not len(segment.src):  # only to bring the states forward
             nothing = torch.zeros(len(events), dtype=self.dtype, device=self.device)
             return Scored(nothing, None, None, None, None)
-        views = self._learned(columns[:4], read, rows, events)
-        losses = model.loss(events, *views)
+        src: Nodes | None = None
+        if priced is None:
+            src, dst, *others = self._learned(columns[:4], read, rows, events)
+            losses = model.loss(events, src, dst, *others)
+            with torch.no_grad():
+                expected = model.expected_idle(events, src, dst)
+        else:
+            losses, expected = priced.losses, priced.expected
         with torch.no_grad():
-            src, dst = views[0], views[1]
-            expected = model.expected_idle(events, src, dst)
-            embedded = src.embedding[:, 0] if embed else None
-            scores = pair_scores = None
+            embedded = scores = pair_scores = None
+            if embed:
+                if src is None:
+                    src = self._view(columns[:1], read, rows, events, False)
+                embedded = src.embedding[:, 0]
             if len(segment.candidates):
                 scores = self._rank(segment, read, rows, columns)
             if len(segment.pair_src):
@@ -275,7 +291,10 @@ def _apart(nodes: Nodes, sizes: list[int]) -> list[Nodes]:
     """One view as several of `sizes` nodes each; every tensor is split once."""
 
     def column(values: Tensor | None) -> Sequence[Any]:
-        return [None] * len(sizes) if values is None else values.split(sizes, dim=1)
+        if values is None:
+            return [None] * len(sizes)
+        parts: Sequence[Any] = values.split(sizes, dim=1)  # type: ignore[no-untyped-call]
+        return parts
 
     def named(values: Mapping[str, Tensor]) -> Sequence[dict[str, Tensor]]:
         parts = {name: column(each) for name, each in values.items()}

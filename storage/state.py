@@ -153,7 +153,7 @@ class NodeState:
             table[self._on_device(name, at)] = values.detach().to(table.device, table.dtype)
 
     def touch(self, name: str, rows: Tensor | Int64) -> None:
-        """Keep the old values of rows that the caller is about to write in place."""
+        """Keep the old values of rows that the caller is about to write; some may come twice."""
         self._keep(name, self._checked(name, rows))
 
     def grow(self, name: str, num_rows: int) -> None:
@@ -286,7 +286,7 @@ class NodeState:
         if not self._marks:
             return
         stamp = self._stamp[name]
-        rows = rows[stamp[rows] != self._epoch]
+        rows = np.unique(rows[stamp[rows] != self._epoch])  # links of many events come often
         if len(rows):
             stamp[rows] = self._epoch
             self._journal.append((name, rows, self[name][self._on_device(name, rows)]))

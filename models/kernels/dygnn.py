@@ -17,7 +17,7 @@ from numba import njit
 
 from ...stream import Int64
 from .elementary import exponential, hyperbolic_tangent, sigmoid
-from .linear import Floats, add_product
+from .tiles import Floats, add_rows
 
 # Counting references to every row that is taken costs a third of the time: there is no need, as
 # nothing is allocated here.
@@ -142,33 +142,10 @@ def clear(target: Floats) -> None:
         target[c] = 0
 
 
-@uncounted(fastmath={"contract"})
-def add_rows(weight: Floats, x: Floats, y: Floats, first: int, stop: int) -> None:
-    """Add x W to y in some rows, four at a time; a row has the same result alone."""
-    inputs, outputs = weight.shape
-    whole = inputs - inputs % 4
-    row = first
-    while row + 4 <= stop:
-        for c in range(0, whole, 4):
-            p0, p1, p2, p3 = x[row, c], x[row, c + 1], x[row, c + 2], x[row, c + 3]
-            q0, q1, q2, q3 = x[row + 1, c], x[row + 1, c + 1], x[row + 1, c + 2], x[row + 1, c + 3]
-            r0, r1, r2, r3 = x[row + 2, c], x[row + 2, c + 1], x[row + 2, c + 2], x[row + 2, c + 3]
-            s0, s1, s2, s3 = x[row + 3, c], x[row + 3, c + 1], x[row + 3, c + 2], x[row + 3, c + 3]
-            for o in range(outputs):
-                w0, w1 = weight[c, o], weight[c + 1, o]
-                w2, w3 = weight[c + 2, o], weight[c + 3, o]
-                y[row, o] += p0 * w0 + p1 * w1 + p2 * w2 + p3 * w3
-                y[row + 1, o] += q0 * w0 + q1 * w1 + q2 * w2 + q3 * w3
-                y[row + 2, o] += r0 * w0 + r1 * w1 + r2 * w2 + r3 * w3
-                y[row + 3, o] += s0 * w0 + s1 * w1 + s2 * w2 + s3 * w3
-        for c in range(whole, inputs):
-            for each in range(row, row + 4):
-                for o in range(outputs):
-                    y[each, o] += x[each, c] * weight[c, o]
-        row += 4
-    while row < stop:
-        add_product(weight, x[row], y[row])
-        row += 1
+@uncounted()
+def add_row(weight: Floats, x: Floats, y: Floats) -> None:
+    """Add x W to y, of x (inputs,), W (inputs, outputs), y (outputs,)."""
+    add_rows(weight, x[np.newaxis], y[np.newaxis], 1)
 
 
 @uncounted(fastmath={"contract", "reassoc"})
@@ -185,7 +162,7 @@ def project(weight: Floats, versions: Versions, first: int, stop: int) -> None:
     """Fill `part` of some versions of one role."""
     for q in range(first, stop):
         clear(versions.part[q])
-    add_rows(weight, versions.hidden, versions.part, first, stop)
+    add_rows(weight, versions.hidden[first:stop], versions.part[first:stop], stop - first)
 
 
 @uncounted(fastmath={"contract"})
@@ -239,7 +216,7 @@ def renew_ends(
         trace.at_pair[i, side] = at
         copy(versions.z[at], trace.pair[i, side * width : (side + 1) * width])
     copy(biases.interact, trace.told[i])
-    add_product(weights.interact, trace.pair[i], trace.told[i])
+    add_row(weights.interact, trace.pair[i], trace.told[i])
     for c in range(2 * width):
         trace.told[i, c] = hyperbolic_tangent(trace.told[i, c])
     for role in range(2):  # the source as head, the destination as tail
@@ -248,9 +225,9 @@ def renew_ends(
         copy(trace.told[i, role * width : (role + 1) * width], trace.entered[i, role, :width])
         copy(versions.hidden[old], trace.entered[i, role, width:])
         copy(biases.short[role], trace.short[i, role])
-        add_product(weights.short[role], trace.cell[i, role], trace.short[i, role])
+        add_row(weights.short[role], trace.cell[i, role], trace.short[i, role])
         copy(biases.gates[role], trace.gates[i, role])
-        add_product(weights.gates[role], trace.entered[i, role], trace.gates[i, role])
+        add_row(weights.gates[role], trace.entered[i, role], trace.gates[i, role])
         step(
             *(old, new, decay[i, role] - one, versions.cell, versions.hidden),
             *(trace.short[i, role], trace.gates[i, role]),
@@ -289,7 +266,7 @@ def tell(
     trace.at_asked[at] = asker
     copy(versions.z[asker], trace.asked[at])
     clear(trace.own[at])
-    add_product(weights.attention, trace.asked[at], trace.own[at])
+    add_row(weights.attention, trace.asked[at], trace.own[at])
     own, share = trace.own[at], trace.share
     for place in range(start, stop):
         seen = current[2, told.slot[place]]
@@ -352,7 +329,7 @@ def run_forward(
                 continue
             news = trace.news[i, side]
             copy(biases.transfer[side], news)
-            add_product(
+            add_row(
                 *(weights.transfer[side], trace.told[i, side * width : (side + 1) * width], news)
             )
             for role in range(2):
@@ -420,7 +397,8 @@ def untell(
     one = z.dtype.type(1)
     for q in range(first, first + stop - start):
         unmerge(q, versions, slopes)
-    add_rows(weights.merge[role], slopes.part, slopes.hidden, first, first + stop - start)
+    last = first + stop - start
+    add_rows(weights.merge[role], slopes.part[first:last], slopes.hidden[first:last], stop - start)
     of_cell, of_hidden, of_z = slopes.cell, slopes.hidden, slopes.z
     news = trace.news[i, side, role * width : (role + 1) * width]
     of_news = inputs.news[i, side, role * width : (role + 1) * width]
@@ -445,7 +423,7 @@ def untell(
             of_own[c] += of_score * z[seen, c]
         for c in range(width):
             of_z[seen, c] += of_score * own[c]
-    add_product(weights.attention, of_own, of_z[trace.at_asked[at]])
+    add_row(weights.attention, of_own, of_z[trace.at_asked[at]])
 
 
 @uncounted(fastmath={"contract"})
@@ -503,15 +481,15 @@ def unrenew_ends(
     for role in range(2):
         new = made[role]
         old = versions.before[new]
-        add_rows(weights.merge[role], slopes.part, slopes.hidden, new, new + 1)
+        add_row(weights.merge[role], slopes.part[new], slopes.hidden[new])
         unstep(
             *(old, new, decay[i, role] - one, versions, slopes),
             *(trace.short[i, role], trace.gates[i, role]),
             *(inputs.short[i, role], inputs.gates[i, role]),
         )
-        add_product(weights.short[role], inputs.short[i, role], slopes.cell[old])
+        add_row(weights.short[role], inputs.short[i, role], slopes.cell[old])
         clear(room)
-        add_product(weights.gates[role], inputs.gates[i, role], room)
+        add_row(weights.gates[role], inputs.gates[i, role], room)
         for c in range(width):
             inputs.told[i, role * width + c] += room[c]
         for c in range(width):
@@ -519,7 +497,7 @@ def unrenew_ends(
     for c in range(2 * width):
         inputs.told[i, c] *= one - trace.told[i, c] * trace.told[i, c]
     clear(room)
-    add_product(weights.interact, inputs.told[i], room)
+    add_row(weights.interact, inputs.told[i], room)
     for side in range(2):
         at = trace.at_pair[i, side]
         for c in range(width):
@@ -560,7 +538,7 @@ def run_backward(
                         *(versions, trace, slopes, inputs, slope),
                     )
             of_told = inputs.told[i, side * width : (side + 1) * width]
-            add_product(weights.transfer[side], inputs.news[i, side], of_told)
+            add_row(weights.transfer[side], inputs.news[i, side], of_told)
         made[0] -= 1
         made[1] -= 1
         unrenew_ends(i, told, decay, weights, made, versions, trace, slopes, inputs, room)

@@ -62,7 +62,8 @@ class Kept(NamedTuple):
     senders: Floats  # (slots, width) the states that have one
     messages: Floats  # (slots, width)
     inputs: Floats  # (n, 2, 2 width) h of the other end, then z of this one
-    weight: Floats  # (r,) softmax of the attention
+    heard: Int32  # (r + `GROUP`,) as in `listen`
+    share: Floats  # (r + `GROUP`,) likewise
     chosen: Int32  # (n, 2, width) as in `choose`, or -1 of an end that hears nothing
 
 
@@ -127,27 +128,38 @@ def pair_rate(
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
-def weigh(
+def listen(
     attention: Floats,  # (links,)
-    link: Int64,  # (r,)
-    before: Bool,  # (r,)
-    a: int,  # the list is [a, b) of them
+    lists: Lists,
+    slot: Int64,  # (rows,) where the message of a row stands
+    a: int,  # the list is [a, b)
     b: int,
     power: Float64,  # scratch, (k,)
-    weight: Floats,  # out, (r,): softmax of the attention over the links before the event
+    heard: Int32,  # out from a on: where the messages stand that are heard before the event
+    share: Floats,  # out from a on: their weights, the softmax of the attention
 ) -> int:
-    """How many links stand before the event, and the weights of these."""
+    """How many messages an end hears.
+
+    They are filled up to whole groups with weights that are not numbers: the product is greater
+    than nothing.  The next list may overwrite these.
+    """
+    _, neighbors, before, _, link = lists
     count = 0
     for j in range(a, b):
-        count += before[j]
-        power[j - a] = attention[link[j]]
+        if before[j]:
+            power[count] = attention[link[j]]
+            heard[a + count] = slot[neighbors[j]]
+            count += 1
     total = 0.0
-    for j in range(b - a):
-        power[j] = exponential(power[j]) * before[a + j]
+    for j in range(count):
+        power[j] = exponential(power[j])
         total += power[j]
     scale = 1.0 / (total + EPSILON)
-    for j in range(b - a):
-        weight[a + j] = power[j] * scale
+    for j in range(count):
+        share[a + j] = power[j] * scale
+    for j in range(count, count + -count % GROUP):
+        share[a + j] = np.nan
+        heard[a + j] = 0
     return count
 
 
@@ -182,47 +194,17 @@ def renew(
 
 
 @njit(cache=True, nogil=True)
-def listen(
-    neighbors: Int64,  # (r,) rows
-    before: Bool,  # (r,)
-    slot: Int64,  # (rows,)
-    weight: Floats,  # (r,)
-    a: int,  # the list is [a, b) of them
-    b: int,
-    heard: Int64,  # out, (k,) where the messages of those before the event stand
-    share: Floats,  # out, (k,) their weights
-    place: Int32,  # out, (k,) their places in the list
-) -> int:
-    """How many messages an end hears, in whole groups of `GROUP`.
-
-    A group is filled up with a weight that is not a number: its product is greater than nothing.
-    """
-    count = 0
-    for j in range(a, b):
-        if before[j]:
-            heard[count] = slot[neighbors[j]]
-            share[count] = weight[j]
-            place[count] = j - a
-            count += 1
-    while count % GROUP:
-        heard[count] = 0
-        share[count] = np.nan
-        place[count] = 0
-        count += 1
-    return count
-
-
-@njit(cache=True, nogil=True)
 def greatest(
     messages: Floats,  # (slots, width)
-    heard: Int64,  # (k,), as in `listen`
-    share: Floats,  # (k,)
+    heard: Int32,  # (r,), as in `listen`
+    share: Floats,  # (r,)
+    a: int,  # the list is the `count` from a on
     count: int,
     best: Floats,  # out, (width,)
 ) -> None:
     """The greatest of the weighted messages of a list, -inf of an empty one."""
     best[:] = -np.inf
-    for j in range(0, count, GROUP):
+    for j in range(a, a + count, GROUP):
         q0, q1, q2, q3 = share[j], share[j + 1], share[j + 2], share[j + 3]
         r0, r1, r2, r3 = heard[j], heard[j + 1], heard[j + 2], heard[j + 3]
         for c in range(len(best)):
@@ -237,20 +219,20 @@ def greatest(
 
 @njit(cache=True, nogil=True)
 def choose(
-    messages: Floats,  # (slots, width)
-    heard: Int64,  # (k,), as in `listen`
-    share: Floats,  # (k,)
-    place: Int32,  # (k,)
+    messages: Floats,  # (slots, width) and so on, as in `greatest`
+    heard: Int32,
+    share: Floats,
+    a: int,
     count: int,
     best: Floats,  # out, (width,)
     chosen: Int32,  # out, (width,): the first place where it stands; with `TIED` if others do
 ) -> None:
     """The same, and where it comes from."""
     best[:] = -np.inf
-    for j in range(0, count, GROUP):
+    for j in range(a, a + count, GROUP):
         q0, q1, q2, q3 = share[j], share[j + 1], share[j + 2], share[j + 3]
         r0, r1, r2, r3 = heard[j], heard[j + 1], heard[j + 2], heard[j + 3]
-        p0, p1, p2, p3 = place[j], place[j + 1], place[j + 2], place[j + 3]
+        p0, p1, p2, p3 = np.int32(j), np.int32(j + 1), np.int32(j + 2), np.int32(j + 3)
         for c in range(len(best)):
             top, held = best[c], chosen[c]
             m0, m1 = q0 * messages[r0, c], q1 * messages[r1, c]
@@ -286,7 +268,7 @@ def scan_events(
     states: Floats,  # (rows, width): base rows are given, the others made
     kept: Kept,  # out, but for the slots and the messages of base rows
     keeps: bool,  # whether there will be a way back; else nothing is kept but what is read again
-    power: Float64,  # scratch, (longest list and `GROUP` more,)
+    power: Float64,  # scratch, as long as the longest list
 ) -> None:
     """Equation 4 and algorithm 1, event after event.
 
@@ -294,28 +276,28 @@ def scan_events(
     the sum over inputs is then rounded at its own size, and rounding goes on into all later states.
     """
     width = states.shape[1]
-    indptr, neighbors, before, partner, link = lists
-    slot, senders, messages, inputs, weight, chosen = kept
+    indptr, _, before, partner, link = lists
+    slot, senders, messages, inputs, heard, share, chosen = kept
     into, own, tell, tell_bias = weights
     best, after = np.empty_like(states[0]), np.empty_like(states[:2])
     told = np.empty_like(after)
     selected = np.empty(width, np.int32)
-    heard = np.empty(len(power), np.int64)
-    share, place = np.empty(len(power), states.dtype), np.empty(len(power), np.int32)
     for i in range(len(kind)):
         given = inputs[i if keeps else 0]
         meets = False
         for side in range(2):
             a, b = indptr[2 * i + side], indptr[2 * i + side + 1]
-            count = weigh(attention, link, before, a, b, power, weight)
+            count = listen(attention, lists, slot, a, b, power, heard, share)
             for j in range(a, b):
                 meets |= partner[j]
             if count:
-                count = listen(neighbors, before, slot, weight, a, b, heard, share, place)
+                selected[:] = (
+                    a  # a place of the list, whatever is compared: nothing is more than nan
+                )
                 if keeps:
-                    choose(messages, heard, share, place, count, best, selected)
+                    choose(messages, heard, share, a, count, best, selected)
                 else:
-                    greatest(messages, heard, share, count, best)
+                    greatest(messages, heard, share, a, count, best)
                 squash(best, given[1 - side])
             else:
                 given[1 - side, :width] = 0.0
@@ -365,8 +347,7 @@ def scan_events_back(
 ) -> None:
     """The gradient of `scan_events`, from the last event to the first."""
     width = states.shape[1]
-    indptr, neighbors, before, _, _ = lists
-    slot, _, messages, inputs, weight, chosen = kept
+    slot, _, messages, inputs, heard, share, chosen = kept
     one = states.dtype.type(1)
     back, pair = np.empty_like(inputs[0]), np.empty_like(states[:2])
     told = np.empty_like(pair)
@@ -396,51 +377,34 @@ def scan_events_back(
                     by_state[row - num_base, c] += back[side, width + c]
             if chosen[i, side, 0] < 0:
                 continue
-            a, b = indptr[2 * i + side], indptr[2 * i + side + 1]
             for c in range(width):
                 h = inputs[i, 1 - side, c]
                 back[1 - side, c] *= h * (one - h)
             for c in range(width):
-                place = chosen[i, side, c]
+                place, pull = chosen[i, side, c], back[1 - side, c]
                 if place & TIED:
-                    share(
-                        messages,
-                        neighbors,
-                        before,
-                        slot,
-                        weight,
-                        a,
-                        b,
-                        a + (place ^ TIED),
-                        c,
-                        back[1 - side, c],
-                        by_message,
-                    )
+                    stop = lists.indptr[2 * i + side + 1]
+                    divide(messages, heard, share, place ^ TIED, stop, c, pull, by_message)
                 else:
-                    j = a + place
-                    by_message[slot[neighbors[j]], c] += weight[j] * back[1 - side, c]
+                    by_message[heard[place], c] += share[place] * pull
 
 
 @njit(cache=True, nogil=True)
-def share(
+def divide(
     messages: Floats,  # (slots, width) and so on, as in `greatest`
-    neighbors: Int64,
-    before: Bool,
-    slot: Int64,
-    weight: Floats,
-    a: int,
-    b: int,
+    heard: Int32,
+    share: Floats,
     first: int,  # where the greatest stands first
+    stop: int,  # where the list ends
     c: int,
-    by_best: float,
+    pull: float,  # the gradient by it
     by_message: Floats,  # (slots, width), changed
 ) -> None:
     """Give the gradient by one greatest message to all that equal it, in equal parts."""
-    best = weight[first] * messages[slot[neighbors[first]], c]
+    best = share[first] * messages[heard[first], c]
     count = 0
-    for j in range(first, b):
-        count += before[j] and weight[j] * messages[slot[neighbors[j]], c] == best
-    for j in range(first, b):
-        row = slot[neighbors[j]]
-        if before[j] and weight[j] * messages[row, c] == best:
-            by_message[row, c] += weight[j] * by_best / by_message.dtype.type(count)
+    for j in range(first, stop):
+        count += share[j] * messages[heard[j], c] == best
+    for j in range(first, stop):
+        if share[j] * messages[heard[j], c] == best:
+            by_message[heard[j], c] += share[j] * pull / by_message.dtype.type(count)

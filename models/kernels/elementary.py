@@ -26,7 +26,7 @@ HIGH32, LOW32 = np.float32(0.693359375), np.float32(-2.12194440e-4)
 def exponential(x: Any) -> Any:
     """e^x of a float32 or float64, in its own type; x is held in [-87, 88] or [-708, 709]."""
     low, high = (-87.0, 88.0) if isinstance(x, np.float32) else (-708.0, 709.0)
-    return type(x)(math.exp(min(max(float(x), low), high)))
+    return type(x)(math.exp(low if x < low else (high if x > high else x)))
 
 
 @overload(exponential, inline="always")
@@ -38,7 +38,7 @@ def _exponential(x: Any) -> Callable[..., Any] | None:
         one, half = f(1.0), f(0.5)
 
         def in32(x: Any) -> Any:
-            x = min(max(x, low), high)
+            x = low if x < low else (high if x > high else x)  # NaN stays
             k = np.floor(x * log2e + half)
             r = (x - k * HIGH32) - k * LOW32
             p = a7
@@ -58,7 +58,7 @@ def _exponential(x: Any) -> Callable[..., Any] | None:
         )
 
         def in64(x: Any) -> Any:
-            x = min(max(x, -708.0), 709.0)
+            x = -708.0 if x < -708.0 else (709.0 if x > 709.0 else x)  # NaN stays
             k = np.floor(x * LOG2_E + 0.5)
             r = (x - k * HIGH64) - k * LOW64
             p = b13

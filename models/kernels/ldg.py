@@ -72,8 +72,10 @@ class Weights(NamedTuple):
     tell_bias: Floats  # (width,)
     relation: Floats  # (width, k)
     relation_bias: Floats  # (k,)
-    weigh_in: Floats  # (p width + width, width) W_struct above W_rec
-    log_prior: Float64  # (k,)
+    structure: Floats  # (p width, width) W_struct
+    recurrence: Floats  # (width, width) W_rec without its diagonal
+    memory: Floats  # (width,) its diagonal: large, and so added last
+    log_prior: Floats  # (k,)
 
 
 class BackWeights(NamedTuple):
@@ -87,8 +89,10 @@ class BackWeights(NamedTuple):
     other: Floats
     tell: Floats
     relation: Floats
-    weigh_in: Floats
-    log_prior: Float64  # (k,)
+    structure: Floats
+    recurrence: Floats
+    memory: Floats  # (width,)
+    log_prior: Floats  # (k,)
 
 
 class Slots(NamedTuple):
@@ -105,7 +109,7 @@ class Slots(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the way back needs of an event; n is 1 where nothing is kept."""
+    """What the way back needs of an event; n is 1 where nothing is kept, or nothing happens."""
 
     outer: Floats  # (n, rows, width) of f2: the pair's two rows, then two of each sampled node
     moments: Floats  # (n, rows, 2)
@@ -122,7 +126,8 @@ class Kept(NamedTuple):
     related: Floats  # (p, r) S of each link that is read
     weight: Floats  # (p, r) q
     chosen: Int32  # (n, 2, p, width) place of the greatest message, as in `choose`; or -1
-    heard: Floats  # (n, 2, p width + width): h of the other end, z of this one
+    heard: Floats  # (n, 2, p width): h of the other end
+    before: Floats  # (n, 2, width): z of this one
 
 
 class Slopes(NamedTuple):
@@ -140,8 +145,8 @@ class Slopes(NamedTuple):
     second4: Floats
     logits: Floats  # (n, 2, k)
     after: Floats  # (n, 2, width) by what the sigmoid of each new state was given
-    second2: Floats  # (width, width), zeros: by the weight of f2's second layer, (inputs, outputs)
-    second2_bias: Floats  # (1, width), zeros
+    second2: Float64  # (width, width), zeros: by f2's second layer, (inputs, outputs)
+    second2_bias: Float64  # (width,), zeros
     norms: Float64  # (3, 2, width), zeros: by scale and shift of f1, f2 and f3
 
 
@@ -213,7 +218,7 @@ def hear_context(
     for r in range(0, count, 2):
         less_u += weights[r, 0] * moments[r, 0]
         less_v += weights[r + 1, 1] * moments[r + 1, 0]
-    clear(total, 2)
+    clear(total, len(total))
     add_outer(weights, outer, total, count)
     for side in range(2):
         for c in range(width):
@@ -227,7 +232,7 @@ def hear_context(
 def draw(
     logits: Floats,  # (2, k)
     gumbel: Floats,  # (2, k)
-    log_prior: Float64,  # (k,)
+    log_prior: Floats,  # (k,)
     temperature: float,
     hard: bool,
     fresh: Floats,  # out, (2, p): S of both directions
@@ -305,6 +310,15 @@ def choose(
         heard[c] = sigmoid(best[c]) if chosen[c] >= 0 else zero
 
 
+@njit(cache=True, nogil=True)
+def made_by(written: Int64, event: int) -> tuple[int, int]:
+    """The span of the slots that an event makes: its own rows stand side by side."""
+    source, destination = int(written[2 * event]), int(written[2 * event + 1])
+    if source >= 0:
+        return source, max(source, destination) + 1
+    return destination, destination + (destination >= 0)
+
+
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 def scan_events(
     events: Events,
@@ -317,12 +331,12 @@ def scan_events(
     states: Floats,  # (rows, width), changed
     slots: Slots,  # the states of the first `num_base` are given, the rest made
     kept: Kept,
+    keeps: bool,
     divergence: Floats,  # out, (n,)
 ) -> None:
     """All updates of a segment, event after event."""
     width, p, n = states.shape[1], len(kept.related), len(events.ends)
-    both = events.ends.shape[1]  # 2, as a variable: of a constant every function is compiled anew
-    keeps = len(kept.heard) == n
+    both = events.ends.shape[1]  # 2: as a constant it would have loops unrolled and calls copied
     inner, weights = np.empty_like(kept.outer[0]), np.empty_like(kept.moments[0])
     after, node = np.empty_like(kept.mean[0]), np.empty_like(kept.mean[0])
     logits, fresh = np.empty_like(kept.share[0]), np.empty((2, p), states.dtype)
@@ -354,7 +368,7 @@ def scan_events(
         pass_layers(w.f3, kept.inner3[at], kept.outer3[at], both)
         measure(kept.outer3[at], kept.moments3[at], both)
         normalise(kept.outer3[at], kept.moments3[at], w.f3.scale, w.f3.shift, node, both)
-        for side in range(2):
+        for side in range(both):
             for c in range(width):
                 pair[side, c] = node[side, c]
                 pair[side, width + c] = node[1 - side, c]
@@ -375,7 +389,7 @@ def scan_events(
         )
         # what the neighbours say
         heard = kept.heard[at]
-        for side in range(2):
+        for side in range(both):
             a, b = events.indptr[2 * i + side], events.indptr[2 * i + side + 1]
             for r in range(p):
                 related, weight = kept.related[r, a:b], kept.weight[r, a:b]
@@ -391,29 +405,33 @@ def scan_events(
                     kept.chosen[at, side, r],
                     heard[1 - side, r * width : (r + 1) * width],
                 )
-        for side in range(1 if events.is_loop[i] else 0, 2):  # a loop keeps the destination's S
+        for side in range(1 if events.is_loop[i] else 0, both):  # a loop keeps the destination's S
             for j in range(events.indptr[2 * i + side], events.indptr[2 * i + side + 1]):
                 if events.partner[j]:
                     for r in range(p):
                         links[r][events.link[j]] = fresh[side, r]
-        # the states after it
-        for side in range(2):
+        # the states after it; a small sum is rounded less than one that starts with a large term
+        before = kept.before[at]
+        for side in range(both):
             for c in range(width):
-                heard[side, p * width + c] = slots.state[events.ends[i, side], c]
-                after[side, c] = events.elapsed[i, side, c]
-        add_rows(w.weigh_in, heard, after, both)
-        first, last = np.int64(-1), np.int64(-1)
-        for side in range(2):
+                before[side, c] = slots.state[events.ends[i, side], c]
+        clear(after, both)
+        add_rows(w.structure, heard, after, both)
+        clear(node, both)
+        add_rows(w.recurrence, before, node, both)
+        for side in range(both):
             for c in range(width):
-                after[side, c] = sigmoid(after[side, c])
-            states[events.writes[2 * i + side]] = after[side]
-            slot = events.written[2 * i + side]
-            if slot >= 0:
-                slots.state[slot] = after[side]
-                first = slot if first < 0 else first
-                last = slot
-        if first >= 0:
-            fill_slots(w, slots, num_sampled, first, last + 1)
+                large = events.elapsed[i, side, c] + w.memory[c] * before[side, c]
+                after[side, c] = sigmoid(after[side, c] + node[side, c] + large)
+        for side in range(both):
+            row, slot = events.writes[2 * i + side], events.written[2 * i + side]
+            for c in range(width):
+                states[row, c] = after[side, c]
+                if slot >= 0:
+                    slots.state[slot, c] = after[side, c]
+        start, stop = made_by(events.written, i)
+        if start < stop:
+            fill_slots(w, slots, num_sampled, start, stop)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
@@ -503,7 +521,7 @@ def weigh_back(related: Floats, weight: Floats, by_weight: Floats, partner: Bool
 def draw_back(
     by_fresh: Float64,  # (2, p)
     by_divergence: float,
-    log_prior: Float64,  # (k,)
+    log_prior: Floats,  # (k,)
     temperature: float,
     log_share: Floats,  # (2, k)
     share: Floats,  # (2, k)
@@ -586,11 +604,12 @@ def fill_context_back(
     widen()
     width, count = slope.shape[1], 2 * len(sampled) + 2
     by_activation(inner, slope, count)
-    clear(given, 2)
-    add_outer(sides, slope, given, count)
+    ends = given[:2]
+    clear(ends, len(ends))
+    add_outer(sides, slope, ends, count)
     for c in range(width):
-        by_receiver[source, c] += given[0, c]
-        by_receiver[destination, c] += given[1, c]
+        by_receiver[source, c] += ends[0, c]
+        by_receiver[destination, c] += ends[1, c]
         by_sender[destination, c] += slope[0, c]
         by_sender[source, c] += slope[1, c]
     for j in range(len(sampled)):
@@ -616,13 +635,14 @@ def scan_events_back(
     """The gradient of `scan_events`, from the last event to the first."""
     width, p, n = states.shape[1], len(kept.related), len(events.ends)
     both = events.ends.shape[1]
-    of = states.dtype.type
-    one = of(1)
+    one = states.dtype.type(1)
     longest = 0
     for i in range(2 * n):
         longest = max(longest, events.indptr[i + 1] - events.indptr[i])
     inner, slope = np.empty_like(kept.outer[0]), np.empty_like(kept.outer[0])
-    first_slope, by_weight2 = np.empty_like(slope), np.empty_like(slopes.second2)
+    first_slope = np.empty_like(slope)
+    by_weight2 = np.empty((width, width), states.dtype)
+    by_bias2 = np.empty((1, width), states.dtype)
     by_code = np.empty((BLOCK, width), states.dtype)
     by_heard, by_pair = np.empty_like(kept.heard[0]), np.empty_like(kept.pair[0])
     by_new, by_mean = np.empty_like(kept.mean[0]), np.empty_like(kept.mean[0])
@@ -633,18 +653,13 @@ def scan_events_back(
     given, by_weight = np.empty((4, width), states.dtype), np.empty(longest, states.dtype)
     for i in range(n - 1, -1, -1):
         # from the states after the event
-        first, last = np.int64(-1), np.int64(-1)
-        for side in range(2):
-            slot = events.written[2 * i + side]
-            if slot >= 0:
-                first = slot if first < 0 else first
-                last = slot
-        if first >= 0:
-            fill_slots_back(w, slots, slopes, by_code, num_sampled, first, last + 1)
-            count, here = last + 1 - first, slopes.state[first : last + 1]
-            add_rows(w.f1.first, slopes.first1[first : last + 1], here, count)
-            add_rows(w.tell, slopes.message[first : last + 1], here, count)
-        for side in range(2):
+        start, stop = made_by(events.written, i)
+        if start < stop:
+            fill_slots_back(w, slots, slopes, by_code, num_sampled, start, stop)
+            here = slopes.state[start:stop]
+            add_rows(w.f1.first, slopes.first1[start:stop], here, stop - start)
+            add_rows(w.tell, slopes.message[start:stop], here, stop - start)
+        for side in range(both):
             row, slot = events.writes[2 * i + side], events.written[2 * i + side]
             for c in range(width):
                 by_new[side, c] = by_states[row, c]
@@ -653,13 +668,15 @@ def scan_events_back(
                 z = states[row, c]
                 slopes.after[i, side, c] = by_new[side, c] * z * (one - z)
         clear(by_heard, both)
-        add_rows(w.weigh_in, slopes.after[i], by_heard, both)
+        add_rows(w.structure, slopes.after[i], by_heard, both)
+        clear(by_new, both)
+        add_rows(w.recurrence, slopes.after[i], by_new, both)
         u, v = events.ends[i, 0], events.ends[i, 1]
         for c in range(width):
-            slopes.state[u, c] += by_heard[0, p * width + c]
-            slopes.state[v, c] += by_heard[1, p * width + c]
+            slopes.state[u, c] += by_new[0, c] + w.memory[c] * slopes.after[i, 0, c]
+            slopes.state[v, c] += by_new[1, c] + w.memory[c] * slopes.after[i, 1, c]
         # from what the neighbours said
-        for side in range(2):
+        for side in range(both):
             a, b = events.indptr[2 * i + side], events.indptr[2 * i + side + 1]
             for r in range(p):
                 span = slice(r * width, (r + 1) * width)
@@ -698,7 +715,7 @@ def scan_events_back(
         by_second(w.f4, second4, kept.inner4[i], first4, both)
         clear(by_pair, both)
         add_rows(w.f4.first, first4, by_pair, both)
-        for side in range(2):
+        for side in range(both):
             for c in range(width):
                 by_node[side, c] = by_pair[side, c] + by_pair[1 - side, width + c]
         second3, first3 = slopes.second3[i], slopes.first3[i]
@@ -730,7 +747,10 @@ def scan_events_back(
             slopes.norms[1, 0],
             slopes.norms[1, 1],
         )
-        add_outer(ones, slope, slopes.second2_bias, count)
+        clear(by_bias2, len(by_bias2))
+        add_outer(ones, slope, by_bias2, count)
+        for c in range(width):
+            slopes.second2_bias[c] += by_bias2[0, c]
         fill_context(slots.receiver, slots.sender, u, v, sampled, inner)
         clear(by_weight2, width)
         add_outer(inner, slope, by_weight2, count)

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import config, types
-from numba.core import cgutils
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
 from numba.extending import intrinsic, overload
 
 Floats = npt.NDArray[np.floating]
@@ -22,6 +21,13 @@ Floats = npt.NDArray[np.floating]
 ROWS = (4, 2, 1)
 LANES = {32: (64, 16, 1), 64: (32, 8, 1)}  # columns of a tile, by the bits of a number
 INT = ir.IntType(64)
+
+
+def widen() -> None:
+    """Let the loops of the function that calls this use the machine's widest vectors.
+
+    Compilers hold back from 512 bits, for the sake of processors that slow down under them.
+    """
 
 
 def add_rows(weight: Floats, x: Floats, y: Floats, rows: int) -> None:
@@ -37,21 +43,9 @@ def add_outer(x: Floats, d: Floats, total: Floats, rows: int) -> None:
     total += x[:rows].T @ d[:rows]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _widen(typing: Any) -> Any:
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        # past the check of llvmlite's own set, which knows only attributes without a value
-        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
-widen = (lambda: None) if config.DISABLE_JIT else _widen
-"""To be called first in a function: its loops may use the machine's widest vectors.
-
-Compilers hold back from 512 bits, for the sake of processors that slow down under them.
-"""
+@overload(widen, inline="always")
+def _widen() -> Callable[[], None]:
+    return lambda: _prefer()
 
 
 @overload(add_rows)
@@ -65,41 +59,50 @@ def _add_rows(weight: Any, x: Any, y: Any, rows: Any) -> Callable[..., None]:
 @overload(add_outer)
 def _add_outer(x: Any, d: Any, total: Any, rows: Any) -> Callable[..., None]:
     def of(x: Any, d: Any, total: Any, rows: Any) -> None:
-        _multiply_transposed(d, x, total, rows)
+        _multiply_across(d, x, total, rows)
 
     return of
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _multiply(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
+def _emit_preference(typing: Any) -> Any:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        # past the check of llvmlite's own set, which knows only attributes without a value
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+def _emit_product(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
     """y[r] += sum over c of x[r, c] weight[c], for r below `rows`."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        w, x, y = (
-            _Matrix(context, builder, *pair)
-            for pair in zip(signature.args[:3], args[:3], strict=True)
-        )
-        rows = builder.sext(args[3], INT) if args[3].type != INT else args[3]
-        _emit(builder, w, x, y, rows, w.shape[0], x.stride, w.size)
+        w, x, y = _matrices(context, builder, signature, args)
+        _emit(builder, w, x, y, args[3], w.shape[0], x.stride, w.size)
         return context.get_dummy_value()
 
-    return types.void(weight, x, y, rows), generate
+    return types.void(weight, x, y, types.intp), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _multiply_transposed(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
+def _emit_product_across(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
     """y[r] += sum over c of x[c, r] weight[c], for c below `rows`."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        w, x, y = (
-            _Matrix(context, builder, *pair)
-            for pair in zip(signature.args[:3], args[:3], strict=True)
-        )
-        rows = builder.sext(args[3], INT) if args[3].type != INT else args[3]
-        _emit(builder, w, x, y, y.shape[0], rows, w.size, x.stride)
+        w, x, y = _matrices(context, builder, signature, args)
+        _emit(builder, w, x, y, x.shape[1], args[3], w.size, x.stride)
         return context.get_dummy_value()
 
-    return types.void(weight, x, y, rows), generate
+    return types.void(weight, x, y, types.intp), generate
+
+
+_prefer: Any = intrinsic(_emit_preference)
+_multiply: Any = intrinsic(_emit_product)
+_multiply_across: Any = intrinsic(_emit_product_across)
+
+
+def _matrices(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+    pairs = zip(signature.args[:3], args[:3], strict=True)
+    return [_Matrix(context, builder, *pair) for pair in pairs]
 
 
 class _Matrix:
@@ -108,11 +111,15 @@ class _Matrix:
     def __init__(self, context: Any, builder: ir.IRBuilder, of: Any, value: Any) -> None:
         array = context.make_array(of)(context, builder, value)
         self.start = builder.ptrtoint(array.data, INT)
-        self.shape = cgutils.unpack_tuple(builder, array.shape, 2)
-        self.stride = cgutils.unpack_tuple(builder, array.strides, 2)[0]
+        self.shape = _pair(builder, array.shape)
+        self.stride = _pair(builder, array.strides)[0]
         self.size = INT(of.dtype.bitwidth // 8)
         self.entry = context.get_data_type(of.dtype)
         self.bits = of.dtype.bitwidth
+
+
+def _pair(builder: ir.IRBuilder, values: Any) -> Any:
+    return [builder.extract_value(values, place) for place in range(2)]
 
 
 def _emit(
@@ -166,9 +173,10 @@ def _emit_tile(
 ) -> None:
     """One tile: its rows stand in registers while the inputs go by."""
     vector, align = ir.VectorType(entry, lanes), bits // 8
-    fma = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f{bits}"
-    )
+    name = f"llvm.fma.v{lanes}f{bits}"
+    fma = builder.module.globals.get(name)
+    if fma is None:
+        fma = ir.Function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
 
     def load(address: Any, of: Any) -> Any:
         return builder.load(builder.inttoptr(address, of.as_pointer()), align=align)

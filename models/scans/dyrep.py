@@ -73,20 +73,19 @@ class _Scan(Function):
             np.empty((count, width), states.dtype),
             np.empty((count, width), states.dtype),
             np.empty((held, 2, 2 * width), states.dtype),
-            np.empty(len(chain.neighbors), states.dtype),
+            np.zeros(len(chain.neighbors) + GROUP, np.int32),
+            np.full(len(chain.neighbors) + GROUP, np.nan, states.dtype),
             np.empty((held, 2, width), np.int32),
         )
-        own = recurrence.diag()
-        into = torch.cat([structure, recurrence - torch.diag(own)], 1)
-        weights = Weights(
-            *(into.t().contiguous().numpy(), own.numpy()),
-            *(tell.t().contiguous().numpy(), tell_bias.numpy()),
-        )
+        into = np.empty((2 * width, width), states.dtype)
+        into[:width], into[width:] = structure.numpy().T, recurrence.numpy().T
+        own = into[width:].diagonal().copy()
+        np.fill_diagonal(into[width:], 0.0)
+        weights = Weights(into, own, tell.numpy().T.copy(), tell_bias.numpy())
         send_base(
             states, num_base, slot, weights.tell, weights.tell_bias, kept.senders, kept.messages
         )
         lists = Lists(chain.indptr, chain.neighbors, chain.before, chain.partner, chain.link)
-        longest = int(np.diff(chain.indptr).max(initial=0))
         scan_events(
             chain.kind,
             chain.ends,
@@ -100,7 +99,7 @@ class _Scan(Function):
             states,
             kept,
             keeps,
-            np.empty(longest + GROUP),
+            np.empty(len(chain.neighbors)),
         )
         if keeps:
             ctx.save_for_backward(structure, recurrence, tell)

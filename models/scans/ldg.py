@@ -71,82 +71,73 @@ class _Scan(Function):
         elapsed: Tensor,
         *tensors: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        weights = dict(zip(names, (t.detach() for t in tensors), strict=True))
-        base = chain.base["embedding"]
+        weights = {name: t.detach().numpy() for name, t in zip(names, tensors, strict=True)}
+        base, log_prior = chain.base["embedding"].numpy(), drawing.log_prior.numpy()
         num_base, width = base.shape
-        states = base.new_empty(chain.num_rows, width)
+        states = np.empty((chain.num_rows, width), base.dtype)
         states[:num_base] = base
-        rows, counts, events = _events(
-            chain, elapsed.detach() + weights["structure.bias"], num_base
+        divergence = np.empty(len(chain), base.dtype)
+        known = elapsed.detach().numpy() + weights["structure.bias"]
+        rows, counts, events = _events(chain, known, num_base)
+        slots = _slots(len(rows), states)
+        slots.state[: counts[1]] = base[rows[: counts[1]]]
+        longest = int(np.diff(events.drawn).max(initial=0))
+        kept = _kept(
+            max(1, len(chain)) if keeps else 1,
+            2 + 2 * longest,
+            (len(drawing.tables), len(chain.neighbors)),
+            len(log_prior),
+            states,
         )
-        num_slots, first = len(rows), counts[1]
-        slots = Slots(*(_empty(base, num_slots, size) for size in (*(width,) * 6, 2, width)))
-        slots.state[:first] = base.numpy()[rows[:first]]
-        shapes = _kept_shapes(chain, events, width, drawing, keeps)
-        kept = Kept(
-            *(_empty(base, *shape) for shape in shapes),
-            np.empty((shapes[0][0], 2, len(drawing.tables), width), np.int32),
-            _empty(base, shapes[0][0], 2, (len(drawing.tables) + 1) * width),
-        )
-        divergence = base.new_empty(len(chain))
-        log_prior = drawing.log_prior.numpy()
-        # without the tensors that are handed out: these hold the graph, which holds what is kept
-        made = states.detach().numpy()
         scan_events(
-            *(events, _weights(weights, log_prior)),
+            events,
+            _weights(weights, log_prior),
             _padded([chain.links[name] for name in drawing.tables]),
-            *(drawing.temperature, drawing.hard, *counts, made, slots, kept),
-            divergence.detach().numpy(),
+            drawing.temperature,
+            drawing.hard,
+            *counts,
+            states,
+            slots,
+            kept,
+            keeps,
+            divergence,
         )
         if keeps:
             ctx.save_for_backward(*tensors)
             ctx.names, ctx.drawing, ctx.log_prior = names, drawing, log_prior
-            ctx.kept = counts, made, events, slots, kept
-        return states, divergence
+            ctx.kept = counts, states, events, slots, kept
+        # the arrays do not hold the tensors, which have the graph, which has the arrays
+        return torch.from_numpy(states), torch.from_numpy(divergence)
 
     @staticmethod
     def backward(ctx: Any, by_states: Tensor, by_divergence: Tensor) -> tuple[Tensor | None, ...]:
-        weights = dict(zip(ctx.names, (t.detach() for t in ctx.saved_tensors), strict=True))
-        counts, states, events, slots, kept = ctx.kept
-        (num_slots, width), n = slots.state.shape, len(events.ends)
-        like, classes = by_states, kept.share.shape[-1]
-        slopes = Slopes(
-            *(_zeros(like, num_slots, width) for _ in range(4)),
-            *(_empty(like, num_slots, width) for _ in range(2)),
-            *(_empty(like, n, 2, width) for _ in range(4)),
-            *(_empty(like, n, 2, classes), _empty(like, n, 2, width)),
-            *(_zeros(like, width, width), _zeros(like, 1, width), np.zeros((3, 2, width))),
-        )
+        tensors = zip(ctx.names, ctx.saved_tensors, strict=True)
+        weights = {name: t.detach().numpy() for name, t in tensors}
+        (num_sampled, num_base), states, events, slots, kept = ctx.kept
+        slopes = _slopes(len(events.ends), kept.share.shape[-1], slots.state)
         scan_events_back(
-            *(events, _back_weights(weights, ctx.log_prior), ctx.drawing.temperature),
-            *(*counts, states, slots, kept, by_states.contiguous().numpy()),
-            *(by_divergence.contiguous().numpy(), slopes),
+            events,
+            _back_weights(weights, ctx.log_prior),
+            ctx.drawing.temperature,
+            num_sampled,
+            num_base,
+            states,
+            slots,
+            kept,
+            by_states.contiguous().numpy(),
+            by_divergence.contiguous().numpy(),
+            slopes,
         )
-        by = _by_weights(counts[0], slots, kept, slopes)
+        by = _by_weights(num_sampled, slots, kept, slopes)
         by_elapsed = torch.from_numpy(slopes.after)
         return (None, None, None, None, by_elapsed, *(by[name] for name in ctx.names))
 
 
-def _padded(tables: list[Floats]) -> tuple[Floats, ...]:
-    """The tables and others without rows, up to four: the loop is compiled for a length."""
-    return (*tables, *[tables[0][:0]] * (4 - len(tables)))
-
-
-def _empty(like: Tensor, *shape: int) -> Floats:
-    made: Floats = like.new_empty(shape).numpy()
-    return made
-
-
-def _zeros(like: Tensor, *shape: int) -> Floats:
-    made: Floats = like.new_zeros(shape).numpy()
-    return made
-
-
-def _events(chain: Chain, elapsed: Tensor, num_base: int) -> tuple[Int64, tuple[int, int], Events]:
+def _events(chain: Chain, known: Floats, num_base: int) -> tuple[Int64, tuple[int, int], Events]:
     """The row of each slot, and the events with their rows numbered as slots.
 
     Of the rows that are read, those before the segment that are only sampled come first, then the
-    rest of those before it; both are counted.
+    rest of those before it; both are counted.  `known` (n, 2, width) is W_t dt and a bias.
     """
     sampled = chain.sampled[chain.sampled_mask]
     order = np.zeros(chain.num_rows, np.int8)  # 1: only sampled, 2: read in other ways too
@@ -158,70 +149,164 @@ def _events(chain: Chain, elapsed: Tensor, num_base: int) -> tuple[Int64, tuple[
     counts = len(only), len(only) + int((order[:num_base] == 2).sum())
     slot = np.full(chain.num_rows, -1)
     slot[rows] = np.arange(len(rows))
-    drawn = np.concatenate([[0], np.cumsum(chain.sampled_mask.sum(1))])
-    noise = torch.from_numpy(chain.noise)
-    gumbel = -torch.log(-torch.log(noise)).to(elapsed.dtype).view(len(chain), 2, -1)
+    gumbel = -np.log(-np.log(chain.noise))
     events = Events(
-        *(slot[chain.ends], chain.writes, slot[chain.writes], chain.is_loop, chain.indptr),
-        *(slot[chain.neighbors], chain.partner, chain.link, drawn, slot[sampled]),
-        *(gumbel.numpy(), elapsed.contiguous().numpy()),
+        ends=slot[chain.ends],
+        writes=chain.writes,
+        written=slot[chain.writes],
+        is_loop=chain.is_loop,
+        indptr=chain.indptr,
+        neighbors=slot[chain.neighbors],
+        partner=chain.partner,
+        link=chain.link,
+        drawn=np.concatenate([[0], np.cumsum(chain.sampled_mask.sum(1))]),
+        sampled=slot[sampled],
+        gumbel=gumbel.astype(known.dtype).reshape(len(chain), 2, chain.noise.shape[1] // 2),
+        elapsed=known,
     )
     return rows, counts, events
 
 
-def _kept_shapes(
-    chain: Chain, events: Events, width: int, drawing: Drawing, keeps: bool
-) -> list[tuple[int, ...]]:
-    """The shapes of `Kept` up to `weight`."""
-    n, classes = len(chain) if keeps else 1, len(drawing.log_prior)
-    rows = 2 + 2 * int(np.diff(events.drawn).max(initial=0))
-    ends, links = (n, 2, width), (len(drawing.tables), len(chain.neighbors))
-    return [
-        *((n, rows, width), (n, rows, 2), ends, ends, ends, ends, (n, 2, 2)),
-        *((n, 2, 3 * width), ends, ends, (n, 2, classes), (n, 2, classes), links, links),
-    ]
+def _padded(tables: list[Floats]) -> tuple[Floats, ...]:
+    """The tables and empty ones, up to four: the loop is compiled for a length."""
+    return (*tables, *[tables[0][:0]] * (4 - len(tables)))
 
 
-def _across(weight: Tensor) -> Floats:
-    """A layer's weight as (inputs, outputs)."""
-    turned: Floats = weight.t().contiguous().numpy()
-    return turned
+def _slots(count: int, like: Floats) -> Slots:
+    def new(width: int) -> Floats:
+        return np.empty((count, width), like.dtype)
 
-
-def _weights(w: Mapping[str, Tensor], log_prior: Floats) -> Weights:
-    own, other = w["f2.first.weight"].chunk(2, dim=1)
-    layers = []
-    for name in ("f1", "f2", "f3", "f4"):
-        bias = w[f"{name}.second.bias"]
-        scale, shift = (w.get(f"{name}.norm.{which}", bias) for which in ("weight", "bias"))
-        first = _across(w[f"{name}.first.weight"])
-        layers.append(
-            Layers(
-                *(first, w[f"{name}.first.bias"].numpy(), _across(w[f"{name}.second.weight"])),
-                *(bias.numpy(), scale.numpy(), shift.numpy()),
-            )
-        )
-    weigh_in = torch.cat([w["structure.weight"], w["recurrence.weight"]], dim=1)
-    return Weights(
-        *(*layers, _across(own), _across(other)),
-        *(_across(w["neighbor.weight"]), w["neighbor.bias"].numpy()),
-        *(_across(w["relation.weight"]), w["relation.bias"].numpy()),
-        *(_across(weigh_in), log_prior),
+    width = like.shape[1]
+    return Slots(
+        state=new(width),
+        message=new(width),
+        receiver=new(width),
+        sender=new(width),
+        inner=new(width),
+        outer=new(width),
+        moments=new(2),
+        code=new(width),
     )
 
 
-def _back_weights(w: Mapping[str, Tensor], log_prior: Floats) -> BackWeights:
-    own, other = w["f2.first.weight"].chunk(2, dim=1)
-    layers = []
-    for name in ("f1", "f2", "f3", "f4"):
-        first, second = (w[f"{name}.{layer}.weight"].contiguous() for layer in ("first", "second"))
-        scale = w.get(f"{name}.norm.weight", w[f"{name}.second.bias"])
-        layers.append(BackLayers(first.numpy(), second.numpy(), scale.numpy()))
-    weigh_in = torch.cat([w["structure.weight"], w["recurrence.weight"]], dim=1)
+def _kept(n: int, rows: int, links: tuple[int, int], classes: int, like: Floats) -> Kept:
+    """Room for `n` events of up to `rows` rows in f2, with `links` (p, r) in all."""
+
+    def new(*shape: int) -> Floats:
+        return np.empty((n, *shape), like.dtype)
+
+    width, relations = like.shape[1], links[0]
+    return Kept(
+        outer=new(rows, width),
+        moments=new(rows, 2),
+        spread=new(2, width),
+        mean=new(2, width),
+        inner3=new(2, width),
+        outer3=new(2, width),
+        moments3=new(2, 2),
+        pair=new(2, 3 * width),
+        inner4=new(2, width),
+        outer4=new(2, width),
+        log_share=new(2, classes),
+        share=new(2, classes),
+        related=np.empty(links, like.dtype),
+        weight=np.empty(links, like.dtype),
+        chosen=np.empty((n, 2, relations, width), np.int32),
+        heard=new(2, relations * width),
+        before=new(2, width),
+    )
+
+
+def _slopes(n: int, classes: int, like: Floats) -> Slopes:
+    def new() -> Floats:
+        return np.empty((n, 2, width), like.dtype)
+
+    width = like.shape[1]
+    return Slopes(
+        state=np.zeros_like(like),
+        message=np.zeros_like(like),
+        receiver=np.zeros_like(like),
+        sender=np.zeros_like(like),
+        first1=np.empty_like(like),
+        second1=np.empty_like(like),
+        first3=new(),
+        second3=new(),
+        first4=new(),
+        second4=new(),
+        logits=np.empty((n, 2, classes), like.dtype),
+        after=new(),
+        second2=np.zeros((width, width)),
+        second2_bias=np.zeros(width),
+        norms=np.zeros((3, 2, width)),
+    )
+
+
+def _across(weight: Floats) -> Floats:
+    """A layer's weight as (inputs, outputs)."""
+    return np.ascontiguousarray(weight.T)
+
+
+def _split(recurrence: Floats) -> tuple[Floats, Floats]:
+    """A square matrix without its diagonal, and that."""
+    rest = recurrence.copy()
+    np.fill_diagonal(rest, 0.0)
+    return rest, recurrence.diagonal().copy()
+
+
+def _weights(w: Mapping[str, Floats], log_prior: Floats) -> Weights:
+    def layers(name: str) -> Layers:
+        bias = w[f"{name}.second.bias"]
+        return Layers(
+            first=_across(w[f"{name}.first.weight"]),
+            first_bias=w[f"{name}.first.bias"],
+            second=_across(w[f"{name}.second.weight"]),
+            second_bias=bias,
+            scale=w.get(f"{name}.norm.weight", bias),
+            shift=w.get(f"{name}.norm.bias", bias),
+        )
+
+    own, other = np.split(w["f2.first.weight"], 2, axis=1)
+    recurrence, memory = _split(_across(w["recurrence.weight"]))
+    return Weights(
+        f1=layers("f1"),
+        f2=layers("f2"),
+        f3=layers("f3"),
+        f4=layers("f4"),
+        own=_across(own),
+        other=_across(other),
+        tell=_across(w["neighbor.weight"]),
+        tell_bias=w["neighbor.bias"],
+        relation=_across(w["relation.weight"]),
+        relation_bias=w["relation.bias"],
+        structure=_across(w["structure.weight"]),
+        recurrence=recurrence,
+        memory=memory,
+        log_prior=log_prior,
+    )
+
+
+def _back_weights(w: Mapping[str, Floats], log_prior: Floats) -> BackWeights:
+    def layers(name: str) -> BackLayers:
+        first, second = (
+            np.ascontiguousarray(w[f"{name}.{layer}.weight"]) for layer in ("first", "second")
+        )
+        return BackLayers(first, second, w.get(f"{name}.norm.weight", w[f"{name}.second.bias"]))
+
+    own, other = np.split(w["f2.first.weight"], 2, axis=1)
+    recurrence, memory = _split(w["recurrence.weight"])
     return BackWeights(
-        *(*layers, own.contiguous().numpy(), other.contiguous().numpy()),
-        *(w["neighbor.weight"].contiguous().numpy(), w["relation.weight"].contiguous().numpy()),
-        *(weigh_in.numpy(), log_prior),
+        f1=layers("f1"),
+        f2=layers("f2"),
+        f3=layers("f3"),
+        f4=layers("f4"),
+        own=np.ascontiguousarray(own),
+        other=np.ascontiguousarray(other),
+        tell=np.ascontiguousarray(w["neighbor.weight"]),
+        relation=np.ascontiguousarray(w["relation.weight"]),
+        structure=np.ascontiguousarray(w["structure.weight"]),
+        recurrence=recurrence,
+        memory=memory,
+        log_prior=log_prior,
     )
 
 
@@ -230,10 +315,12 @@ def _by_weights(num_sampled: int, slots: Slots, kept: Kept, slopes: Slopes) -> d
     told = slice(num_sampled, None)
 
     def layer(name: str, slope: Floats, given: Floats) -> dict[str, Tensor]:
-        by, x = (torch.from_numpy(a).flatten(0, -2) for a in (slope, given))
+        by, x = (torch.from_numpy(a[: len(slope)]).flatten(0, -2) for a in (slope, given))
         return {f"{name}.weight": by.t() @ x, f"{name}.bias": by.sum(0)}
 
-    dtype = torch.from_numpy(slots.state).dtype
+    def vector(values: Floats) -> Tensor:
+        return torch.from_numpy(values.astype(slots.state.dtype))
+
     found = {
         **layer("f1.first", slopes.first1, slots.state),
         **layer("f1.second", slopes.second1, slots.inner),
@@ -244,17 +331,14 @@ def _by_weights(num_sampled: int, slots: Slots, kept: Kept, slopes: Slopes) -> d
         **layer("relation", slopes.logits, kept.outer4),
         **layer("neighbor", slopes.message[told], slots.state[told]),
         **layer("structure", slopes.after, kept.heard),
+        **layer("recurrence", slopes.after, kept.before),
+        "f2.second.weight": vector(slopes.second2.T),
+        "f2.second.bias": vector(slopes.second2_bias),
     }
     own = layer("f2.first", slopes.receiver[told], slots.code[told])
     other = layer("f2.first", slopes.sender, slots.code)
     first = torch.cat([own["f2.first.weight"], other["f2.first.weight"]], 1)
     found |= own | {"f2.first.weight": first}  # the bias is in the receiver's half only
-    found["f2.second.weight"] = torch.from_numpy(slopes.second2).t()
-    found["f2.second.bias"] = torch.from_numpy(slopes.second2_bias).squeeze(0)
-    both, width = found["structure.weight"], slots.state.shape[1]
-    found["structure.weight"] = both[:, :-width]
-    found["recurrence.weight"] = both[:, -width:]
-    norms = torch.from_numpy(slopes.norms).to(dtype)
-    for name, (scale, shift) in zip(("f1", "f2", "f3"), norms, strict=True):
-        found[f"{name}.norm.weight"], found[f"{name}.norm.bias"] = scale, shift
+    for name, (scale, shift) in zip(("f1", "f2", "f3"), slopes.norms, strict=True):
+        found |= {f"{name}.norm.weight": vector(scale), f"{name}.norm.bias": vector(shift)}
     return found

@@ -18,15 +18,20 @@ from ..pairs import Pairs
 
 
 def losses_of_pairs(
-    pairs: Pairs, states: Tensor, omega: Tensor, bias: Tensor, psi: Tensor, between: Tensor
+    pairs: Pairs,
+    states: Tensor,
+    omega: Tensor,
+    bias: Tensor,
+    psi: Tensor,
+    interaction: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Losses (n,), and intensities (n,) of what happened, without gradient.
 
-    `states` is (num_rows, width); omega (kinds, width), c (kinds,), psi (kinds,) and M
-    (kinds, width, width), or (0, 0, 0), are symmetrised.
+    `states` is (num_rows, width); omega (kinds, 2 width), c and psi (kinds,) and M (kinds, width,
+    width) are made the same for a pair and its reverse.
     """
     result: tuple[Tensor, Tensor] = _Losses.apply(  # type: ignore[no-untyped-call]
-        pairs, states, omega, bias, psi, between
+        pairs, states, omega, bias, psi, interaction
     )
     return result
 
@@ -40,65 +45,76 @@ class _Losses(Function):
         omega: Tensor,
         bias: Tensor,
         psi: Tensor,
-        between: Tensor,
+        interaction: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        n, (num_kinds, width) = len(pairs), omega.shape
+        n, num_kinds, width = len(pairs), len(bias), states.shape[1]
         rows = np.concatenate([pairs.ends, pairs.other_src, pairs.other_dst], axis=1)
         valid = np.concatenate([pairs.other_src_valid, pairs.other_dst_valid], axis=1)
-        held = (n, num_kinds) if len(between) else (0, 0)
-        turned = states.new_empty(*held, 2, width).numpy()
-        slope = states.new_empty(n, 1 + valid.shape[1], num_kinds)
-        by_psi = states.new_empty(n, num_kinds)
+        both = omega.numpy()
+        sums = (both[:, :width] + both[:, width:]) / 2  # (kinds, width)
+        between, held = np.empty((0, 0, 0), both.dtype), (0, 0)
+        if interaction is not None:
+            one_way, held = interaction.numpy(), (n, num_kinds)
+            between = np.ascontiguousarray(one_way + one_way.transpose(0, 2, 1)) / 2
+        turned = np.empty((*held, 2, width), both.dtype)
+        slope = np.empty((n, 1 + valid.shape[1], num_kinds), both.dtype)
+        by_psi = np.empty((n, num_kinds), both.dtype)
         rate, losses = states.new_empty(n), states.new_empty(n)
         pair_losses(
             states.numpy(),
             rows,
             valid,
             pairs.kind,
-            omega.contiguous().numpy(),
+            sums,
             bias.numpy(),
             psi.numpy(),
-            between.contiguous().numpy(),
+            between,
             turned,
-            slope.numpy(),
-            by_psi.numpy(),
+            slope,
+            by_psi,
             rate.numpy(),
             losses.numpy(),
         )
         if any(ctx.needs_input_grad):
-            ctx.save_for_backward(states, omega, between)
+            ctx.save_for_backward(states)
             ctx.rows, ctx.num_base = rows, pairs.num_base
-            ctx.kept = turned, slope, by_psi
+            ctx.kept = sums, between, turned, slope, by_psi
         ctx.mark_non_differentiable(rate)
         return losses, rate
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        states, omega, between = ctx.saved_tensors
-        turned, slope, by_psi = ctx.kept
-        n, (num_kinds, width) = len(grad), omega.shape
-        # numpy's zeros are fetched where they are touched: base rows stay untouched
-        by_state = torch.from_numpy(np.zeros(states.shape, states.numpy().dtype))
-        by_omega = states.new_empty(n, num_kinds, width)
-        centred = states.new_empty(n if len(between) else 0, 2, width)
-        by_turned = states.new_zeros(turned.shape)
+        (states,) = ctx.saved_tensors
+        sums, between, turned, slope, by_psi = ctx.kept
+        n, (num_kinds, width) = len(grad), sums.shape
+        pull = grad.contiguous().numpy()
+        # zeros that are fetched where they are touched: base rows stay untouched
+        by_state = np.zeros(states.shape, sums.dtype)
+        by_omega = np.empty((n, num_kinds, width), sums.dtype)
+        centred = np.empty((n if len(between) else 0, 2, width), sums.dtype)
+        by_turned = np.zeros(turned.shape, sums.dtype)
         pair_losses_back(
             states.numpy(),
             ctx.rows,
             ctx.num_base,
-            omega.contiguous().numpy(),
-            between.contiguous().numpy(),
+            sums,
+            between,
             turned,
-            slope.numpy(),
-            grad.contiguous().numpy(),
-            by_state.numpy(),
-            by_omega.numpy(),
-            centred.numpy(),
-            by_turned.numpy(),
+            slope,
+            pull,
+            by_state,
+            by_omega,
+            centred,
+            by_turned,
         )
         by_between = None
         if len(between):
-            each = by_turned.transpose(0, 1).flatten(1, 2)  # (kinds, 2 n, width)
-            by_between = centred.flatten(0, 1).t() @ each
-        by_bias = (slope.sum(1) * grad[:, None]).sum(0)
-        return None, by_state, by_omega.sum(0), by_bias, grad @ by_psi, by_between
+            each = torch.from_numpy(by_turned).transpose(0, 1).flatten(1, 2)  # (kinds, 2 n, width)
+            by_between = torch.from_numpy(centred).flatten(0, 1).t() @ each
+            by_between = (by_between + by_between.transpose(1, 2)) / 2
+        by_sums = torch.from_numpy(by_omega).sum(0) / 2
+        by_bias = torch.from_numpy(slope.sum(1).T @ pull)
+        return (
+            *(None, torch.from_numpy(by_state), torch.cat([by_sums, by_sums], 1)),
+            *(by_bias, torch.from_numpy(pull @ by_psi), by_between),
+        )

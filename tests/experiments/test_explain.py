@@ -103,7 +103,7 @@ def test_ranks_are_supposed_for_an_explanation_only() -> None:
 
 def test_under_mpiexec_the_first_rank_explains_for_all() -> None:
     job = ("neutronstream", "train", "demo", "--limit", 300, "--width", 8, "--quiet", "--explain")
-    code, out, err = finish(start("mpiexec", 2, Path("-m"), *job, "--json"))
+    code, out, err = finish(start("mpiexec", 2, Path("-m"), *job, "--json"), 240)
     assert code == 0, err
     found: dict[str, Any] = json.loads(out)
     assert found["ranks"] == 2

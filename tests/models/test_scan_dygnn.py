@@ -13,14 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from neutronstream.models import Chain, DyGNN
-from neutronstream.models.kernels.dygnn import add_rows
-from neutronstream.models.kernels.linear import Floats
 from neutronstream.parallel import EXECUTORS, Replay
 from neutronstream.stream import EventLog
 
@@ -154,21 +151,6 @@ def test_without_events_the_states_are_those_before() -> None:
     chain = chain_of(log, model, 0, 0)
     for name, table in model.scan(chain).states.items():
         assert torch.equal(table, chain.base[name])
-
-
-@pytest.mark.parametrize("inputs", [1, 4, 6, 64])
-def test_a_row_has_the_same_product_alone_and_in_a_block(inputs: int) -> None:
-    rng = np.random.default_rng(0)
-    weight, x = rng.normal(size=(inputs, 10)), rng.normal(size=(11, inputs))
-    for dtype in (np.float32, np.float64):
-        w: Floats = np.array(weight, dtype)
-        rows: Floats = np.array(x, dtype)
-        together, alone = np.zeros((11, 10), dtype), np.zeros((11, 10), dtype)
-        add_rows(w, rows, together, 0, 11)
-        for row in range(11):
-            add_rows(w, rows, alone, row, row + 1)
-        assert np.array_equal(together, alone)
-        np.testing.assert_allclose(together, x @ weight, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.skipif(not COMPILED, reason="this is the run without compilation")

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,17 @@ import torch
 from torch import Tensor
 
 from neutronstream.models import Chain, DyRep, Events, Level, Links, Nodes
-from neutronstream.models.kernels.dyrep import GROUP, TIED, choose, greatest, listen
+from neutronstream.models.kernels.dyrep import (
+    GROUP,
+    TIED,
+    Floats,
+    Int32,
+    Lists,
+    choose,
+    greatest,
+    listen,
+)
+from neutronstream.models.kernels.links import EPSILON
 from neutronstream.models.pairs import Pairs
 from neutronstream.parallel import EXECUTORS, Replay
 from neutronstream.stream import EventLog
@@ -31,6 +41,7 @@ from ..naive import random_log
 from ..parallel.runs import run
 from .twins import assert_near, strong
 
+Heard = tuple[Floats, Int32, Floats, int, int]
 COMPILED = "NUMBA_DISABLE_JIT" not in os.environ
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-6}
 
@@ -202,15 +213,16 @@ def test_states_that_nobody_holds_are_gone() -> None:
     assert gone() is None
 
 
-def lists_of(values: list[list[float]], before: list[bool]) -> tuple[Any, ...]:
-    """Messages (k, width) of weight 1, as `listen` lays them out; and how many there are."""
-    messages, stands = np.array(values), np.array(before)
-    rows = np.arange(len(values))
-    room = len(values) + GROUP
-    heard, share = np.empty(room, np.int64), np.empty(room)
-    place = np.empty(room, np.int32)
-    count = listen(rows, stands, rows, np.ones(len(values)), 0, len(values), heard, share, place)
-    return messages, heard, share, place, count
+def heard_of(values: Sequence[Sequence[float]], before: Sequence[bool]) -> Heard:
+    """What `greatest` is given of messages (k, width) whose attention is even."""
+    count, rows = len(values), np.arange(len(values))
+    stands = np.array(before)
+    lists = Lists(np.array([0, count]), rows, stands, np.zeros(count, bool), rows)
+    heard, share = np.zeros(count + GROUP, np.int32), np.full(count + GROUP, np.nan)
+    found = listen(np.zeros(count), lists, rows, 0, count, np.empty(count), heard, share)
+    assert found == stands.sum()
+    np.testing.assert_allclose(share[:found], 1 / (found + EPSILON), rtol=1e-15)
+    return np.array(values) / share[:1], heard, share, 0, found
 
 
 @pytest.mark.parametrize("length", range(1, 10))
@@ -218,34 +230,45 @@ def test_the_greatest_message_is_found_with_its_place(length: int) -> None:
     values = np.random.default_rng(length).normal(size=(length, 5))
     before = [True] * length
     before[length // 2] = length == 1
-    messages, heard, share, place, count = lists_of(values.tolist(), before)
-    best, again, chosen = np.empty(5), np.empty(5), np.empty(5, np.int32)
-    choose(messages, heard, share, place, count, best, chosen)
-    greatest(messages, heard, share, count, again)
-    stands = np.where(np.array(before)[:, None], values, -np.inf)
-    assert best.tolist() == again.tolist() == stands.max(0).tolist()
+    given = heard_of(values.tolist(), before)
+    best, again, chosen = np.empty(5), np.empty(5), np.zeros(5, np.int32)
+    choose(*given, best, chosen)
+    greatest(*given, again)
+    stands = values[before]
+    np.testing.assert_allclose(best, stands.max(0), rtol=1e-15)
+    assert best.tolist() == again.tolist()
     assert chosen.tolist() == stands.argmax(0).tolist()
 
 
 def test_equal_messages_are_told_from_single_ones() -> None:
-    messages, heard, share, place, count = lists_of(
+    given = heard_of(
         [[1.0, 5.0, 2.0], [3.0, 0.0, 2.0], [3.0, 1.0, 2.0], [9.0, 9.0, 9.0], [3.0, 4.0, 1.0]],
         [True, True, True, False, True],
     )
-    best, chosen = np.empty(3), np.empty(3, np.int32)
-    choose(messages, heard, share, place, count, best, chosen)
-    assert best.tolist() == [3.0, 5.0, 2.0]
+    best, chosen = np.empty(3), np.zeros(3, np.int32)
+    choose(*given, best, chosen)
+    np.testing.assert_allclose(best, [3.0, 5.0, 2.0], rtol=1e-15)
     assert (chosen & TIED != 0).tolist() == [True, False, True]
     assert (chosen & ~TIED).tolist() == [1, 0, 0]
 
 
-def test_equal_messages_share_a_gradient_as_levels_do() -> None:
-    log = HOSTILE["late nodes"]
+def test_messages_that_are_not_numbers_lead_to_no_place_outside() -> None:
+    model = new_model(HOSTILE["a hub"])()
+    with torch.no_grad():
+        model.neighbor.weight.fill_(torch.nan)
+    chain = chain_of(HOSTILE["a hub"], model, 0, 30)
+    model.scan(chain).states["embedding"].sum().backward()  # type: ignore[no-untyped-call]
+    assert model.structure.bias.grad is not None
+
+
+@pytest.mark.parametrize("name", ["two kinds", "loops and initial links"])
+def test_equal_messages_share_a_gradient_as_levels_do(name: str) -> None:
+    log = HOSTILE[name]  # one in which messages of equal weight are heard
 
     def new() -> DyRep:
         model = strong_model(log, torch.float64, 4)()
         with torch.no_grad():
-            model.neighbor.weight.zero_()  # all messages are the bias: only weights differ
+            model.neighbor.weight.zero_()  # every message is the bias
         return model
 
     right, ours = (run(log, new, executor, size=60) for executor in ("levels", "fused"))

@@ -183,9 +183,13 @@ def test_elementary_functions_are_right_to_the_last_places(dtype: Any) -> None:
     assert np.abs(out[1] - 1 / (1 + np.exp(-np.clip(wide, -700, 700)))).max() <= 4 * eps
     assert np.abs(out[2] - np.tanh(wide)).max() <= 4 * eps
     assert np.isfinite(out).all()
+    compiled = out.copy()
+    nothing = np.full(3, np.nan, dtype)
+    apply(nothing, out)
+    assert np.isnan(out[:, :3]).all()
     for function, row in zip(
         (elementary.exponential, elementary.sigmoid, elementary.hyperbolic_tangent),
-        out,
+        compiled,
         strict=True,
     ):
         slow = np.array([function(value) for value in x[::50]])

@@ -24,7 +24,6 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "tgn": ("tgn", "fused", {}),
     "dyrep": ("dyrep", "fused", {}),
     "dyrep by levels": ("dyrep", "levels", {}),
-    "ldg": ("ldg", "fused", {"num_sampled": 1}),
     "dygnn by levels": ("dygnn", "levels", {}),
     "jodie by distance": ("jodie", "auto", {"decoder": "distance"}),
 }

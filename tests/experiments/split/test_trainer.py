@@ -426,7 +426,7 @@ def test_nothing_to_score_has_no_figures() -> None:
 def test_both_exact_executors_give_the_same_report(model: str) -> None:
     reports = [
         numbers(untimed(fit(LOG, split_settings(model=model, executor=name, dtype="float64"))))
-        for name in ("levels", "sequential")
+        for name in ("auto", "sequential")
     ]
     apart = ("/levels", "/config")
     left, right = ({k: v for k, v in r.items() if not k.startswith(apart)} for r in reports)
@@ -535,8 +535,8 @@ def test_stopped_anywhere_and_resumed_equals_unbroken(
     whole = fit(LOG, config, tmp_path / "whole", progress=seen.append)
     tensors, _ = read_checkpoint(tmp_path / "whole" / "checkpoints")
     first, _, last = (call for call, figures in enumerate(seen, 1) if "val_ap" in figures)
-    # within the first epoch, at its end, later, at the end of the last, and in the test
-    for calls in (2, first, first + 1, last - 1, last, len(seen) - 1):
+    # within the first epoch, at its end, at the end of the last, and in the test
+    for calls in (2, first, last, len(seen) - 1):
         folder = tmp_path / str(calls)
         with pytest.raises(_Stopped):
             fit(LOG, config, folder, progress=_stop_at(calls))
