@@ -181,8 +181,12 @@ class Trial:
 
 
 def lose(place: Place, fault: str, life: float, rng: random.Random) -> Trial:
-    """Kill or stop a rank at a random moment, and resume the run."""
-    while True:
+    """Kill or stop a rank at a random moment, and resume the run.
+
+    If the report was printed already, the job had done its work, and there is another.
+    """
+    out = "{"
+    while out.startswith("{"):
         shutil.rmtree(place.folder / "lost", ignore_errors=True)
         moment, victim = rng.uniform(0, life), rng.randrange(place.ranks)
         began, seen = time.monotonic(), Seen()
@@ -191,16 +195,18 @@ def lose(place: Place, fault: str, life: float, rng: random.Random) -> Trial:
             time.sleep(0.01)
             if not seen.met:
                 seen.look(job, place.ranks)
+        moment, began = time.monotonic() - began, time.monotonic()
         if job.poll() is None:
-            moment = time.monotonic() - began
             with suppress(ProcessLookupError):
-                os.kill(seen.ranks[victim], signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
-                break
-        job.communicate()  # it had ended before: the machine was quicker than thought
-        life *= 0.9
-    began = time.monotonic()
-    err = job.communicate(timeout=120)[1]
-    seconds = time.monotonic() - began
+                number = signal.SIGKILL if fault == "kill" else signal.SIGSTOP
+                os.kill(seen.ranks[victim], number)
+        try:
+            out, err = job.communicate(timeout=2 * LIMIT)
+        except subprocess.TimeoutExpired:
+            os.kill(seen.ranks[victim], signal.SIGCONT)
+            out, err = job.communicate()
+        seconds = time.monotonic() - began
+        life *= 0.95 if out.startswith("{") else 1.0
     time.sleep(0.3)
     left = seen.left()
     expected = f"rank {victim} of {place.ranks} " + ("died: " if fault == "kill" else "is stopped,")

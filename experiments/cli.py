@@ -26,6 +26,7 @@ from .guard import INTERRUPTED, Guard
 from .progress import Report, reading, watching
 
 if TYPE_CHECKING:
+    from ..parallel import Comm
     from ..stream import EventLog
 
 app = typer.Typer(
@@ -172,13 +173,23 @@ def _train(
         if guard.rank and "quarantine" in how:  # the first rank writes it
             how["quarantine"] = str(Path(stack.enter_context(TemporaryDirectory())) / "bad.csv")
         events = _read(log, config.limit, how, quiet)
-    report = _fit_on_ranks(guard, events, config, folder, resume, force, how, quiet)
-    if guard.rank == 0:
-        _show_scores(report, folder, as_json)
+    runs.check_device(config.device)  # before ranks talk through it
+    instead = " in place of --force" if force else ""
+    guard.interrupted = (
+        f"interrupted: the same command with --resume{instead} goes on with {folder}"
+    )
+    try:
+        with guard.connected(os.environ, config.device) as comm:
+            report = _fit(comm, events, config, folder, resume, force, how, quiet)
+            if comm.rank == 0:
+                _show_scores(report, folder, as_json)
+    except KeyboardInterrupt:  # in one process; of many, none comes here
+        say(guard.interrupted)
+        raise typer.Exit(INTERRUPTED) from None
 
 
-def _fit_on_ranks(
-    guard: Guard,
+def _fit(
+    comm: Comm,
     events: EventLog,
     config: TrainConfig,
     folder: Path,
@@ -187,34 +198,22 @@ def _fit_on_ranks(
     how: Mapping[str, Any],
     quiet: bool,
 ) -> dict[str, Any]:
-    """The report of a run over all ranks of the job."""
+    """The report of a run over all ranks, with its progress shown."""
     from .fit import fit
 
     was_finished = resume and runs.is_finished(folder)
-    runs.check_device(config.device)  # before ranks talk through it
-    instead = " in place of --force" if force else ""
-    guard.interrupted = (
-        f"interrupted: the same command with --resume{instead} goes on with {folder}"
-    )
-    try:
-        with (
-            guard.connected(os.environ, config.device) as comm,
-            watching(Console(stderr=True), "training", quiet=quiet) as progress,
-        ):
-            report = fit(
-                events,
-                config,
-                folder,
-                resume=resume,
-                force=force,
-                reading=how,
-                progress=progress,
-                comm=comm,
-            )
-    except KeyboardInterrupt:  # in one process; of many, none comes here
-        say(guard.interrupted)
-        raise typer.Exit(INTERRUPTED) from None
-    if was_finished and guard.rank == 0:
+    with watching(Console(stderr=True), "training", quiet=quiet) as progress:
+        report = fit(
+            events,
+            config,
+            folder,
+            resume=resume,
+            force=force,
+            reading=how,
+            progress=progress,
+            comm=comm,
+        )
+    if was_finished and comm.rank == 0:
         say(f"{folder} is finished: nothing to resume")
     return report
 

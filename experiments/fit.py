@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from .. import __version__
 from ..parallel.comm import Alone, Comm, agree, versions
 from ..stream import EventLog, Window
 from . import runs
@@ -81,7 +82,8 @@ def fit(
     progress = None if comm.rank else progress
     if comm.size > 1:
         settings = config.model_dump(mode="json") | {"resume": folder is not None and resume}
-        agree(comm, {"log": log.checksum, **settings, **versions()})
+        own = {"version of neutronstream": __version__}
+        agree(comm, {"log": log.checksum, **settings, **own, **versions()})
     runs.check_device(config.device)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)

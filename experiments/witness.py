@@ -25,7 +25,7 @@ from time import monotonic
 TICK = 0.25  # seconds between two looks
 IDLE = 1.4  # times the patience with a stopped rank: for one that others wait for in vain
 BUSY = 0.05  # of a processor: a thread that shows the progress takes less
-GATHER = 0.3  # seconds in which ranks that fail together are heard
+GATHER = 1.0  # seconds in which ranks that fail together are heard
 LEAVE = 2.0  # seconds in which they may leave before they are killed
 JOIN = 24.0  # times the patience, in which the ranks of this host must come, first and last
 
@@ -91,6 +91,10 @@ class Witness:
     def present(self) -> list[Rank]:
         return [rank for rank in self.ranks if not (rank.left or rank.gone)]
 
+    @property
+    def all_failed(self) -> bool:
+        return len(self.ranks) == self.size and all(rank.failure is not None for rank in self.ranks)
+
     def hear(self, seconds: float) -> Rank | None:
         """Takes the news of at most so long; the first rank of which they are bad, if any."""
         lost = None
@@ -116,7 +120,7 @@ class Witness:
         the cause of it, since those who fail wait to be heard.
         """
         until = monotonic() + GATHER
-        while not lost.gone and monotonic() < until:
+        while not (lost.gone or self.all_failed) and monotonic() < until:
             other = self.hear(until - monotonic())
             lost = other if other is not None and other.gone else lost
         if lost.gone:

@@ -656,15 +656,16 @@ def scan_events_back(
         start, stop = made_by(events.written, i)
         if start < stop:
             fill_slots_back(w, slots, slopes, by_code, num_sampled, start, stop)
-            here = slopes.state[start:stop]
-            add_rows(w.f1.first, slopes.first1[start:stop], here, stop - start)
-            add_rows(w.tell, slopes.message[start:stop], here, stop - start)
+            # apart from what is there, which is large: each addition to it would be rounded
+            clear(by_node, both)
+            add_rows(w.f1.first, slopes.first1[start:stop], by_node, stop - start)
+            add_rows(w.tell, slopes.message[start:stop], by_node, stop - start)
         for side in range(both):
             row, slot = events.writes[2 * i + side], events.written[2 * i + side]
             for c in range(width):
                 by_new[side, c] = by_states[row, c]
                 if slot >= 0:
-                    by_new[side, c] += slopes.state[slot, c]
+                    by_new[side, c] += slopes.state[slot, c] + by_node[slot - start, c]
                 z = states[row, c]
                 slopes.after[i, side, c] = by_new[side, c] * z * (one - z)
         clear(by_heard, both)

@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.extending import overload
 
 from ...stream import Float64
-from .elementary import HIGH32, HIGH64, LOG2_E, LOW32, LOW64
+from .elementary import HIGH64, LOG2_E, LOW64
 from .tiles import add_rows, widen
 
 Floats = npt.NDArray[np.floating]
@@ -43,7 +43,10 @@ class BackLayers(NamedTuple):
 
 
 def elu(x: Any) -> Any:
-    """x where it is positive, e^x - 1 elsewhere, of a float32 or float64 in its own type."""
+    """x where it is positive, e^x - 1 elsewhere, of a float32 or float64 in its own type.
+
+    Not for functions compiled with "reassoc": they would undo a rounding that is meant.
+    """
     return type(x)(x if x > 0 else math.expm1(x))
 
 
@@ -52,23 +55,32 @@ def _elu(x: Any) -> Callable[..., Any] | None:
     # e^x - 1 = 2^k (e^r - 1) + (2^k - 1), with the series of e^r without its 1: nothing cancels,
     # and of 0 it is 0, so that no branch is needed
     if x == types.float32:
+        # of float32 a polynomial through Chebyshev nodes, two terms shorter than the series; k is
+        # rounded by an addition that leaves it in the last bits, and k log 2 is fused, not rounded
         f = np.float32
-        low, log2e, zero, half, one = f(-87.0), f(LOG2_E), f(0.0), f(0.5), f(1.0)
-        a7, a6, a5, a4, a3, a2 = (f(1.0 / math.factorial(n)) for n in (7, 6, 5, 4, 3, 2))
+        low, log2e, log2, zero, one = f(-87.0), f(LOG2_E), f(math.log(2.0)), f(0.0), f(1.0)
+        shift = f(1.5 * 2.0**23)
+        a6, a5, a4, a3, a2 = (
+            f(0.00139345445),
+            f(0.00836377647),
+            f(0.0416664568),
+            f(0.166665734),
+            f(0.500000001),
+        )
 
         def in32(x: Any) -> Any:
             y = max(min(x, zero), low)
-            k = np.floor(y * log2e + half)
-            r = (y - k * HIGH32) - k * LOW32
-            p = a7
-            p = p * r + a6
+            t = y * log2e + shift
+            r = y - (t - shift) * log2
+            p = a6
             p = p * r + a5
             p = p * r + a4
             p = p * r + a3
             p = p * r + a2
-            p = p * r + one
-            power = np.int32((np.int32(k) + np.int32(127)) << np.int32(23)).view(np.float32)
-            return max(x, zero) + (power * (p * r) + (power - one))
+            p = p * (r * r) + r
+            bits = (np.float32(t).view(np.int32) << np.int32(23)) + np.int32(127 << 23)
+            power = np.int32(bits).view(np.float32)
+            return max(x, zero) + (power * p + (power - one))
 
         return in32
     if x == types.float64:
