@@ -1,11 +1,11 @@
 """How fast does every model train, exact and stale, beside TGN of torch_geometric and of TGM?
 
 Events/s of forward, backward and optimiser step (torch's fused Adam for all), sampling included, on
-one log in batches of 200, one thread.  All take the same batches in turn (A B C ... A B C ...), so that what else the machine
-does meets all; the answer is the median over the batches, and the median of the ratios batch by
-batch to the peers.  TGN is 100 wide with 10 neighbours, 2 heads and one negative, as in
-torch_geometric's example; the other models 64 wide with their own negatives.  Peak memory is that
-of a process of its own that trains on the same batches.
+one log in batches of 200, one thread.  All take the same batches in turn (A B C ... A B C ...), so
+that what else the machine does meets all; the answer is the median over the batches, and the median
+of the ratios batch by batch to the peers.  TGN is 100 wide with 10 neighbours, 2 heads and one
+negative, as in torch_geometric's example; the other models 64 wide with their own negatives.  Peak
+memory is that of a process of its own that trains on the same batches.
 
     python benchmarks/throughput.py [--log NAME] [--batches N] [--only NAME ...]
 

@@ -20,8 +20,7 @@ from typing import Any
 
 import torch
 
-from .. import __version__
-from ..parallel.comm import Alone, Comm, agree, versions
+from ..parallel.comm import Alone, Comm, agree
 from ..stream import EventLog, Window
 from . import runs
 from .config import TrainConfig
@@ -29,7 +28,7 @@ from .keeper import Keeper, checksum, share_progress
 from .learn import NewModel, named
 from .report import write_report
 from .split import SplitTrainer, run_epochs
-from .summary import make_report, make_split_report
+from .summary import make_report, make_split_report, versions
 from .trainer import Trainer
 from .windows import windows_of
 
@@ -82,8 +81,8 @@ def fit(
     progress = None if comm.rank else progress
     if comm.size > 1:
         settings = config.model_dump(mode="json") | {"resume": folder is not None and resume}
-        own = {"version of neutronstream": __version__}
-        agree(comm, {"log": log.checksum, **settings, **own, **versions()})
+        known = {f"version of {name}": v for name, v in versions().items() if name != "platform"}
+        agree(comm, {"log": log.checksum, **settings, **known})
     runs.check_device(config.device)
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)

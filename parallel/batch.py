@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..models import DynamicGNN, Level, Written
+from ..models.views import StateRows
 from ..stream import Int64
 from .executor import Executor, Outcome
 from .pieces import Piece, Rows, lay_out, spread, write_links
@@ -99,11 +100,8 @@ class BatchExecutor(Executor[Batch]):
             states = {n: s.index_copy(0, at, renewed.states[n]) for n, s in states.items()}
         shown = states | dict(model.derive(states))
 
-        def read(
-            names: tuple[str, ...], columns: Places, rows: Places, grad: bool
-        ) -> dict[str, Tensor]:
-            at = prepared.score_row[rows, columns]
-            return {name: F.embedding(at, shown[name]) for name in names}
+        def read(names: tuple[str, ...], columns: Places, rows: Places, grad: bool) -> StateRows:
+            return StateRows({n: shown[n] for n in names}, prepared.score_row[rows, columns])
 
         scored = self.scorer.score(segment.part(), read, slice(None), embed=embed)
         penalty = None

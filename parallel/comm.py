@@ -14,7 +14,6 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import accumulate
 from math import inf
 from time import sleep
@@ -393,14 +392,6 @@ def agree(comm: Comm, facts: Mapping[str, Fact]) -> None:
                     f"{other.get(fact)!r} on rank {rank}; give every rank the same files, "
                     "settings and packages"
                 )
-
-
-def versions() -> dict[str, Fact]:
-    """The versions on which the bits of a run depend, as facts to agree on."""
-    from .. import __version__
-
-    found: dict[str, Fact] = {"version of neutronstream": __version__}
-    return found | {f"version of {name}": version(name) for name in ("numba", "numpy", "torch")}
 
 
 def parts(length: int, count: int) -> list[int]:

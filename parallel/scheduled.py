@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..models import Pairs, can_price
+from ..models.views import StateRows
 from ..stream import Int64
 from .comm import gather_rows
 from .costs import Costs
@@ -164,22 +164,29 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         has_gradient: bool,
     ) -> Scored:
         model = self.model
-        late: Mapping[str, Tensor] = {}
+        everything = torch.arange(prepared.schedule.num_rows, device=self.replay.device)
+        learned: dict[str, Tensor] = {}  # whole tables with gradient, each read once
+
+        def with_gradient(names: Sequence[str]) -> dict[str, Tensor]:
+            lacking = [name for name in names if name not in learned]
+            if lacking:
+                if has_gradient:
+                    learned.update((name, tables[name]) for name in lacking)
+                else:
+                    whole = read([(name, everything) for name in lacking])
+                    learned.update(zip(lacking, whole, strict=True))
+            return {name: learned[name] for name in names}
+
         if self.derives_late:  # once for all versions, since no update waits for it
-            everything = torch.arange(prepared.schedule.num_rows, device=self.replay.device)
-            names = tuple(model.tables)
-            values = read([(name, everything) for name in names])
-            late = model.derive(dict(zip(names, values, strict=True)))
+            learned |= model.derive(with_gradient(tuple(model.tables)))
+        still = {name: table.detach() for name, table in {**tables, **learned}.items()}
 
         def read_scored(
             names: tuple[str, ...], columns: Places, rows: Places, grad: bool
-        ) -> dict[str, Tensor]:
-            at = prepared.score_row[rows, columns]
-            if not (grad and torch.is_grad_enabled()):
-                return {n: (late[n] if n in late else tables[n]).detach()[at] for n in names}
-            kept = [name for name in names if name not in late]
-            found = dict(zip(kept, read([(n, at) for n in kept]), strict=True))
-            return {n: F.embedding(at, late[n]) if n in late else found[n] for n in names}
+        ) -> StateRows:
+            learns = grad and torch.is_grad_enabled()
+            shown = with_gradient(names) if learns else {name: still[name] for name in names}
+            return StateRows(shown, prepared.score_row[rows, columns])
 
         part, priced = prepared.segment.part(), None
         if has_gradient and can_price(model) and len(part.src):

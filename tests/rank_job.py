@@ -44,12 +44,12 @@ def train(guard: Guard, turn: Callable[[Callable[[], None]], None], seed: int) -
     """Turns with an exchange each, as in training."""
     import torch
 
-    from neutronstream.parallel.comm import agree, connect, versions
+    from neutronstream.parallel.comm import agree, connect
 
     torch.set_num_threads(1)
     with connect(os.environ, waits=guard.waits) as comm:
         guard.abort = comm.abort
-        agree(comm, versions() | {"seed": seed})
+        agree(comm, {"seed": seed})
         grads = torch.ones(300_000)
 
         def step() -> None:

@@ -24,7 +24,6 @@ def test_the_defaults_are_these() -> None:
         "split_seed": 2020,
         "patience": 5,
         "evaluate_from": "trained",
-        "evaluate_from": "trained",
         "window": "fixed",
         "size": None,
         "stride": None,

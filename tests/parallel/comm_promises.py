@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from neutronstream.parallel.comm import Comm, Traffic, agree, connect, gather_rows, parts, versions
+from neutronstream.parallel.comm import Comm, Traffic, agree, connect, gather_rows, parts
 
 
 def values(rank: int, shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -132,7 +132,7 @@ def objects_come_from_all_and_bytes_from_one(comm: Comm) -> None:
 
 
 def equal_facts_are_agreed_on(comm: Comm) -> None:
-    agree(comm, versions() | {"seed": 3, "rate": 0.1, "log": "a1b2"})
+    agree(comm, {"seed": 3, "rate": 0.1, "log": "a1b2"})
 
 
 def a_differing_fact_is_named_with_both_values_and_the_first_rank(comm: Comm) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from neutronstream.models import DyGNN, DynamicGNN, DyRep, build
+from neutronstream.models import DynamicGNN, build
 from neutronstream.parallel import FusedExecutor, LevelExecutor, comm
 from neutronstream.parallel.costs import Costs
 from neutronstream.stream import EventLog
