@@ -13,9 +13,12 @@ wikipedia, which are the published 0.762 and 0.904.
 
     python benchmarks/protocols.py [--logs NAME ...] [--models NAME ...] [--seeds N ...]
 
-Answer (2026-11-30): above the published figures on uci (tgn 93.7, jodie 95.6, dyrep 69.8) and on
-enron (tgn 92.6, jodie 95.4), but not for DyRep on enron (54.7); the whole table is in
-docs/protocols.md.
+States are those that training left, as in the published figures, or with `--evaluate-from replay`
+those that the held weights give to the whole log.
+
+Answer (2026-11-30): above the published figures on uci (tgn 93.7, jodie 95.6, dyrep 77.4; from a
+replay dyrep 69.8) and on enron (tgn 92.2, jodie 95.4), but not for DyRep on enron (60.2; from a
+replay 54.7), which is another model there; the whole table, and why, is in docs/protocols.md.
 """
 
 from __future__ import annotations
