@@ -29,7 +29,7 @@ def exponential(x: Any) -> Any:
     return type(x)(math.exp(low if x < low else (high if x > high else x)))
 
 
-@overload(exponential, inline="always")
+@overload(exponential)
 def _exponential(x: Any) -> Callable[..., Any] | None:
     if x == types.float32:
         f = np.float32
@@ -87,7 +87,7 @@ def sigmoid(x: Any) -> Any:
     return one / (one + exponential(-x))
 
 
-@overload(sigmoid, inline="always")
+@overload(sigmoid)
 def _sigmoid(x: Any) -> Callable[..., Any] | None:
     if x not in (types.float32, types.float64):
         return None
@@ -105,7 +105,7 @@ def hyperbolic_tangent(x: Any) -> Any:
     return one - two / (exponential(two * x) + one)
 
 
-@overload(hyperbolic_tangent, inline="always")
+@overload(hyperbolic_tangent)
 def _hyperbolic_tangent(x: Any) -> Callable[..., Any] | None:
     if x not in (types.float32, types.float64):
         return None

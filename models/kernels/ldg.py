@@ -303,8 +303,9 @@ def choose(
             for c in range(len(best)):
                 m, top, held = q * message[node, c], best[c], chosen[c]
                 tied = held | TIED if m == top else held
-                chosen[c] = place if m > top else tied
-                best[c] = m if m > top else top
+                greater = (m > top) | (m != m)  # NaN is the greatest
+                chosen[c] = place if greater else tied
+                best[c] = m if greater else top
     zero = best.dtype.type(0)
     for c in range(len(best)):
         heard[c] = sigmoid(best[c]) if chosen[c] >= 0 else zero

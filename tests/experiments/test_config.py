@@ -38,7 +38,7 @@ def test_the_defaults_are_these() -> None:
         "candidates": 50,
         "edgebank_window": None,
         "consistency": "exact",
-        "executor": "levels",
+        "executor": "auto",
         "dtype": "float32",
         "device": "cpu",
         "threads": 1,

@@ -110,7 +110,7 @@ PLANS = [
     *plan(EVERY, [("file", 26)], [("file", 28)], [("file", 29)], [("file", 30)]),  # the third's
     *plan(ADAPTIVE, [], TWICE, [("file", 8), ("file", 26)], CLOCK),
     *plan(SEQUENTIAL, [], TWICE),
-    *plan(SPLIT, [], [("window", 3), ("window", 20)], [("file", 8), ("file", 26)], CLOCK, REPORT),
+    *plan(SPLIT, [], [("window", 3), ("window", 12)], [("file", 8), ("file", 26)], CLOCK, REPORT),
     *plan(NEVER, [("window", 2)]),
 ]
 
