@@ -7,6 +7,7 @@ those of the states before the event.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -101,6 +102,11 @@ class DyRep(PointProcess):
             *(chain, self.pair_weights(), self.structure.weight, self.recurrence.weight),
             *(self.structure.bias, self.neighbor.weight, self.neighbor.bias),
         )
+        drawn = [self.psi, self.omega.weight, self.omega.bias]
+        drawn += [self.neighbor.weight, self.neighbor.bias]
+        drawn += [] if self.interaction is None else [self.interaction]
+        if math.isnan(sum(float(weight.detach().sum()) for weight in drawn)):
+            z = z * math.nan  # a maximum would pass over what these make no number of
         return Scanned({"embedding": z})
 
     def pair_weights(self) -> Intensity:

@@ -202,7 +202,10 @@ def greatest(
     count: int,
     best: Floats,  # out, (width,)
 ) -> None:
-    """The greatest of the weighted messages of a list, NaN if any is, -inf of an empty one."""
+    """The greatest of the weighted messages of a list, -inf of an empty one.
+
+    What is not a number is not looked at: so are groups filled up.
+    """
     best[:] = -np.inf
     for j in range(a, a + count, GROUP):
         q0, q1, q2, q3 = share[j], share[j + 1], share[j + 2], share[j + 3]
@@ -211,10 +214,10 @@ def greatest(
             top = best[c]
             m0, m1 = q0 * messages[r0, c], q1 * messages[r1, c]
             m2, m3 = q2 * messages[r2, c], q3 * messages[r3, c]
-            top = m0 if (m0 > top) | (m0 != m0) else top
-            top = m1 if (m1 > top) | (m1 != m1) else top
-            top = m2 if (m2 > top) | (m2 != m2) else top
-            best[c] = m3 if (m3 > top) | (m3 != m3) else top
+            top = m0 if m0 > top else top
+            top = m1 if m1 > top else top
+            top = m2 if m2 > top else top
+            best[c] = m3 if m3 > top else top
 
 
 @njit(cache=True, nogil=True)
@@ -238,13 +241,13 @@ def choose(
             m0, m1 = q0 * messages[r0, c], q1 * messages[r1, c]
             m2, m3 = q2 * messages[r2, c], q3 * messages[r3, c]
             held = p0 if m0 > top else (held | TIED if m0 == top else held)
-            top = m0 if (m0 > top) | (m0 != m0) else top
+            top = m0 if m0 > top else top
             held = p1 if m1 > top else (held | TIED if m1 == top else held)
-            top = m1 if (m1 > top) | (m1 != m1) else top
+            top = m1 if m1 > top else top
             held = p2 if m2 > top else (held | TIED if m2 == top else held)
-            top = m2 if (m2 > top) | (m2 != m2) else top
+            top = m2 if m2 > top else top
             chosen[c] = p3 if m3 > top else (held | TIED if m3 == top else held)
-            best[c] = m3 if (m3 > top) | (m3 != m3) else top
+            best[c] = m3 if m3 > top else top
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -43,7 +43,8 @@ def scan_gru(chain: Chain, memory: Tensor, told: Tensor, cell: nn.GRUCell) -> Te
     )  # (4 width, 2 width)
     tail = torch.cat([into[:, 2 * width :], into.new_zeros(width, told.shape[-1])])
     known = product(told, tail, bias)  # (n, 2, 4 width)
-    states: Tensor = _Gru.apply(chain, memory, known, weight)  # type: ignore[no-untyped-call]
+    keeps = torch.is_grad_enabled() and (known.requires_grad or weight.requires_grad)
+    states: Tensor = _Gru.apply(chain, memory, known, weight, keeps)  # type: ignore[no-untyped-call]
     return states
 
 
@@ -81,9 +82,10 @@ def _both(chain: Chain, table: Tensor) -> Tensor:
 
 class _Gru(Function):
     @staticmethod
-    def forward(ctx: Any, chain: Chain, base: Tensor, known: Tensor, weight: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, chain: Chain, base: Tensor, known: Tensor, weight: Tensor, keeps: bool
+    ) -> Tensor:
         table = _table(chain, base)
-        keeps = any(ctx.needs_input_grad)
         gates = known.new_empty(len(chain) if keeps else 1, *known.shape[1:])
         across = weight.t().contiguous()
         gru_forward(
@@ -99,7 +101,7 @@ class _Gru(Function):
         return table
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, Tensor, None]:
         table, weight, gates = ctx.saved_tensors
         chain: Chain = ctx.chain
         slopes = gates.clone()  # a graph may be gone through twice
@@ -112,7 +114,7 @@ class _Gru(Function):
             slopes.numpy(),
         )
         by_weight = slopes.flatten(0, 1).t() @ _both(chain, table).flatten(0, 1)
-        return None, None, slopes, by_weight
+        return None, None, slopes, by_weight, None
 
 
 class _Tanh(Function):
