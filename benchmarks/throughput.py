@@ -9,11 +9,10 @@ memory is that of a process of its own that trains on the same batches.
 
     python benchmarks/throughput.py [--log NAME] [--batches N] [--only NAME ...]
 
-Answer (2026-11-30, uci, 60 batches, torch_geometric 2.8.1, tgm-lib 0.1.0b1, one of two cores):
-stale TGN 8,940 events/s, 1.16 times torch_geometric's (7,663) and 1.48 times TGM's (5,927); exact
-TGN 2,860.  Stale / exact: jodie 27,772 / 7,240, dyrep 3,612 / 1,966, ldg 811 / 479, dygnn 1,781 /
-454.  Peak memory: torch_geometric 139 MiB, TGM 162, ours 146 (jodie) to 458 (ldg, stale), tgn 175
-stale and 200 exact.
+Answer (2026-11-30, uci, 60 batches, torch_geometric 2.8.1, tgm-lib 0.1.0b1, one of two cores): exact
+TGN 12,227 events/s, 1.28 times torch_geometric's (9,494) and 1.89 times TGM's (6,493); stale TGN
+13,967.  Exact: jodie 41,108, dyrep 36,719, dygnn 12,895, ldg 10,055.  Peak memory: torch_geometric
+141 MiB, TGM 164, tgn 165, the others 145 (jodie) to 175 (dygnn).
 """
 
 from __future__ import annotations
