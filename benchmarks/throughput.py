@@ -9,8 +9,8 @@ memory is that of a process of its own that trains on the same batches.
 
     python benchmarks/throughput.py [--log NAME] [--batches N] [--only NAME ...]
 
-Answer (2026-11-30, uci, 60 batches, torch_geometric 2.8.1, tgm-lib 0.1.0b1, one of two cores): exact
-TGN 12,227 events/s, 1.28 times torch_geometric's (9,494) and 1.89 times TGM's (6,493); stale TGN
+Answer (2026-11-30, uci, 60 batches, torch_geometric 2.8.1, tgm-lib 0.1.0b1, one of two cores):
+exact TGN 12,227 events/s, 1.28 times torch_geometric's (9,494) and 1.89 times TGM's (6,493); stale
 13,967.  Exact: jodie 41,108, dyrep 36,719, dygnn 12,895, ldg 10,055.  Peak memory: torch_geometric
 141 MiB, TGM 164, tgn 165, the others 145 (jodie) to 175 (dygnn).
 """
