@@ -5,13 +5,10 @@ Invariant: the scan sees the rows that updates would see, and fills the rows tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch.nn.functional as F
-from torch import Tensor
 
 from ..models import Chain, ChainMembers, can_scan
 from ..stream import Int64
@@ -22,7 +19,7 @@ from .pieces import Rows
 from .replay import Replay
 from .schedule import Schedule
 from .scheduled import Plan, ScheduledExecutor
-from .segment import Segment, take
+from .segment import Segment
 from .sharing import exchange
 
 
@@ -79,10 +76,9 @@ class FusedExecutor(ScheduledExecutor[Chain]):
         return chain if mine is None else chain.take(mine)
 
     def run(self, prepared: Plan[Chain], *, embed: bool = False) -> Outcome:
-        segment, mine = prepared.segment, prepared.mine
+        segment = prepared.segment
         self.stages.enter("hoist")
-        base = self.base(prepared)
-        encoded = self.encode(segment.events if mine is None else take(segment.events, mine))
+        base, encoded = self.base(prepared), self.encoded(prepared)
         self.stages.enter("scan")
         self.touch_links(segment.neighbors.link)
         links = {name: self.state[name].numpy()[:, 0] for name in self.model.link_tables}
@@ -95,11 +91,7 @@ class FusedExecutor(ScheduledExecutor[Chain]):
             if penalty is not None:
                 penalty = self.exchange_penalty(prepared, penalty)
         states = {n: self.stages.on_backward("backward scan", s) for n, s in states.items()}
-
-        def read(rows: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
-            return [F.embedding(at, states[name]) for name, at in rows]
-
-        return self.finish(prepared, states, read, penalty, embed, has_gradient=True)
+        return self.finish(prepared, states, penalty, embed)
 
 
 def automatic(replay: Replay) -> Executor[Any]:

@@ -15,7 +15,7 @@ from .executor import Outcome
 from .pieces import Piece, Rows, lay_out, spread, write_links
 from .schedule import Schedule
 from .scheduled import Plan, ScheduledExecutor
-from .segment import Segment, take
+from .segment import Segment
 from .tape import Tape
 
 
@@ -52,13 +52,12 @@ class LevelExecutor(ScheduledExecutor[Levels]):
 
     def run(self, prepared: Plan[Levels], *, embed: bool = False) -> Outcome:
         segment, plan, work = prepared.segment, prepared.schedule, prepared.work
-        model, state, mine = self.model, self.state, prepared.mine
+        model, state = self.model, self.state
         self.stages.enter("hoist")
         tape = Tape(self.widths_of_rows, plan.num_rows, self.replay.dtype, self.replay.device)
         base = self.base(prepared)
         tape.write(slice(0, len(plan.base)), base | self._derive(base))
-        encoded = self.encode(segment.events if mine is None else take(segment.events, mine))
-        known = spread(encoded, work.order, work.pieces)
+        known = spread(self.encoded(prepared), work.order, work.pieces)
         self.stages.enter("scan")
         self.touch_links(segment.neighbors.link)
         penalties: list[Tensor] = []
@@ -84,7 +83,7 @@ class LevelExecutor(ScheduledExecutor[Levels]):
             self.exchange_links(prepared)
             penalty = self.exchange_penalty(prepared, penalty)
         tape.mark(self.stages, "backward scan")
-        outcome = self.finish(prepared, tape.rows, tape.read, penalty, embed)
+        outcome = self.finish(prepared, tape.rows, penalty, embed, read=tape.read)
         tape.close()
         return outcome
 

@@ -25,7 +25,7 @@ from .pieces import Rows
 from .replay import Replay
 from .schedule import Schedule, schedule
 from .scoring import Places, Scored
-from .segment import Segment
+from .segment import Segment, take
 from .sharing import Shares, share_events
 
 Work = TypeVar("Work")
@@ -103,6 +103,11 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         """The states before the segment, a row for each node that it touches."""
         return {name: self.state.read(name, prepared.base) for name in self.model.tables}
 
+    def encoded(self, prepared: Plan[Work]) -> dict[str, Tensor]:
+        """What the model makes of the events that this rank updates."""
+        events, mine = prepared.segment.events, prepared.mine
+        return self.encode(events if mine is None else take(events, mine))
+
     def exchange_penalty(self, prepared: Plan[Work], penalty: Tensor) -> Tensor:
         """What the updates add to the losses of all events (n,), from that of this rank's (p,)."""
         comm, shares = self.replay.comm, prepared.shares
@@ -132,18 +137,18 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         self,
         prepared: Plan[Work],
         tables: Mapping[str, Tensor],
-        read: ReadRows,
         penalty: Tensor | None,
         embed: bool,
         *,
-        has_gradient: bool = False,
+        read: ReadRows | None = None,
     ) -> Outcome:
-        """Score what stands in the rows of `tables` and was filled; `read` gives its gradient.
+        """Score what stands in the rows of `tables` and was filled.
 
-        Tables that have one themselves may be priced as they are.
+        `read` gives their gradient; without it, tables have one themselves, and may be priced as
+        they are.
         """
         self.stages.enter("score")
-        scored = self._score(prepared, tables, read, embed, has_gradient)
+        scored = self._score(prepared, tables, read, embed)
         plan, state = prepared.schedule, self.state
 
         def commit() -> None:
@@ -159,22 +164,20 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         self,
         prepared: Plan[Work],
         tables: Mapping[str, Tensor],
-        read: ReadRows,
+        read: ReadRows | None,
         embed: bool,
-        has_gradient: bool,
     ) -> Scored:
         model = self.model
-        everything = torch.arange(prepared.schedule.num_rows, device=self.replay.device)
         learned: dict[str, Tensor] = {}  # whole tables with gradient, each read once
 
         def with_gradient(names: Sequence[str]) -> dict[str, Tensor]:
             lacking = [name for name in names if name not in learned]
-            if lacking:
-                if has_gradient:
-                    learned.update((name, tables[name]) for name in lacking)
-                else:
-                    whole = read([(name, everything) for name in lacking])
-                    learned.update(zip(lacking, whole, strict=True))
+            if read is None:
+                learned.update((name, tables[name]) for name in lacking)
+            elif lacking:
+                everything = torch.arange(prepared.schedule.num_rows, device=self.replay.device)
+                whole = read([(name, everything) for name in lacking])
+                learned.update(zip(lacking, whole, strict=True))
             return {name: learned[name] for name in names}
 
         if self.derives_late:  # once for all versions, since no update waits for it
@@ -189,7 +192,7 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
             return StateRows(shown, prepared.score_row[rows, columns])
 
         part, priced = prepared.segment.part(), None
-        if has_gradient and can_price(model) and len(part.src):
+        if read is None and can_price(model) and len(part.src):
             priced = model.losses_of(_pairs(prepared, part), tables)
         return self.scorer.score(part, read_scored, slice(None), embed=embed, priced=priced)
 

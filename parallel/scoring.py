@@ -20,7 +20,7 @@ from torch import Tensor
 from ..models import Around, DynamicGNN, Events, Nodes, Priced
 from ..models.views import StateRows
 from ..stream import EventLog, Int64
-from .segment import Beside, Recent, Segment
+from .segment import Beside, Recent, Segment, take
 
 SCORE_BUDGET = 1 << 19  # state rows gathered at a time for ranking
 
@@ -141,12 +141,7 @@ class Scorer:
         n, q = src.gap.shape
         again = torch.arange(n, device=self.device).repeat_interleave(q)
         gap = torch.stack([src.gap, dst.gap], dim=-1).view(n * q, 2)
-        each = Events(
-            events.kind[again],
-            gap,
-            None if events.weight is None else events.weight[again],
-            None if events.features is None else events.features[again],
-        )
+        each = replace(take(events, again), gap=gap)
         return self.model.score(each, _single(src), _single(dst)).view(n, q)
 
     def _learned(
@@ -181,7 +176,7 @@ class Scorer:
         )
         own = _gathered(read(model.reads.scored, start + column, row, grad))
         at = torch.from_numpy(row[:, 0])
-        each = Events(*(None if c is None else c[at] for c in _columns(events)))  # type: ignore[arg-type]
+        each = take(events, at)
         embedded = model.embed(each, Nodes(own, gap, idle, valid, around))[:, 0]
         everywhere = slice(start, start + shape[1])
         states = _gathered(read(model.reads.scored, everywhere, rows, grad))
@@ -271,15 +266,6 @@ def _joined(parts: list[Beside]) -> Beside:
     recent = [part.recent for part in parts]
     together = None if recent[0] is None else Recent(**all_of(recent, Recent))
     return Beside(**all_of(parts, Beside), recent=together)
-
-
-def take(events: Events, rows: slice) -> Events:
-    """The events of a slice."""
-    return Events(*(None if c is None else c[rows] for c in _columns(events)))  # type: ignore[arg-type]
-
-
-def _columns(events: Events) -> tuple[Tensor | None, ...]:
-    return events.kind, events.gap, events.weight, events.features
 
 
 def _side_by_side(parts: list[Nodes]) -> Nodes:

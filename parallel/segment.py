@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from torch import Tensor
 
 from ..models import Events
 from ..stream import Bool, Float64, Int64
@@ -144,7 +145,7 @@ class Segment:
         return np.concatenate(columns, axis=1)
 
 
-def take(events: Events, rows: slice | Int64) -> Events:
+def take(events: Events, rows: slice | Int64 | Tensor) -> Events:
     """Some of the events."""
     columns = (events.kind, events.gap, events.weight, events.features)
     return Events(*(None if c is None else c[rows] for c in columns))  # type: ignore[arg-type]

@@ -21,8 +21,8 @@ from ..models import DynamicGNN, Level, Links, Members, Near
 from ..stream import Int64
 from .executor import Executor, Outcome
 from .replay import Replay
-from .scoring import Places, Scored, take
-from .segment import Segment
+from .scoring import Places, Scored
+from .segment import Segment, take
 
 
 class SequentialExecutor(Executor[Segment]):

@@ -10,7 +10,7 @@ going back gives what others found to the rank that made the row.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,16 @@ def share_rows(count: int, rank: int, size: int) -> tuple[int, int]:
     [(0, 2), (2, 4), (4, 7)]
     """
     return count * rank // size, count * (rank + 1) // size
+
+
+def span_of(rank: int, sizes: Sequence[int]) -> slice:
+    """Where a rank's rows stand among those of all, of which each has `sizes[rank]`.
+
+    >>> span_of(1, [2, 3])
+    slice(2, 5, None)
+    """
+    start = sum(sizes[:rank])
+    return slice(start, start + sizes[rank])
 
 
 def components(plan: Schedule, read_start: Int64, write_start: Int64) -> Int64:
@@ -120,8 +130,7 @@ def exchange(comm: Comm, shares: Shares, tables: Mapping[str, Tensor]) -> dict[s
 def fill_rows(comm: Comm, shares: Shares, tables: tuple[Tensor, ...]) -> None:
     """Take the rows of other ranks, in place; one message for all tables."""
     widths = [table.shape[1] for table in tables]
-    start = sum(shares.sizes[: comm.rank])
-    mine = shares.rows[start : start + shares.sizes[comm.rank]]
+    mine = shares.rows[span_of(comm.rank, shares.sizes)]
     own = torch.cat([table[mine] for table in tables], dim=1)
     found = comm.all_gather_rows(own, shares.sizes, "rows")
     for table, values in zip(tables, torch.split(found, widths, dim=1), strict=True):
@@ -134,8 +143,7 @@ def collect_grads(comm: Comm, shares: Shares, grads: tuple[Tensor, ...]) -> None
     widths = [grad.shape[1] for grad in grads]
     partial = torch.cat([grad[shares.rows] for grad in grads], dim=1)
     own = comm.reduce_scatter_rows(partial, shares.sizes, "row gradients")
-    start = sum(shares.sizes[: comm.rank])
-    mine = shares.rows[start : start + shares.sizes[comm.rank]]
+    mine = shares.rows[span_of(comm.rank, shares.sizes)]
     for grad, values in zip(grads, torch.split(own, widths, dim=1), strict=True):
         grad[shares.rows] = 0.0
         grad[mine] = values
@@ -146,8 +154,7 @@ class _Together(Function):
 
     @staticmethod
     def forward(ctx: Any, comm: Comm, own: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        start = sum(sizes[: comm.rank])
-        ctx.span = slice(start, start + sizes[comm.rank])
+        ctx.span = span_of(comm.rank, sizes)
         return comm.all_gather_rows(own, sizes, "scores")
 
     @staticmethod

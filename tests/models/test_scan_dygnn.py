@@ -6,11 +6,8 @@ Updates have a slow twin of their own; here they are the reference.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +21,7 @@ from neutronstream.stream import EventLog
 from ..data import SIX, real_log, span_of
 from ..naive import random_log
 from ..parallel.runs import run
+from ..uncompiled import run_uncompiled
 from .twins import strong
 
 COMPILED = "NUMBA_DISABLE_JIT" not in os.environ
@@ -88,9 +86,7 @@ def test_on_real_logs_the_scan_equals_levels(name: str, dtype: torch.dtype, boun
         run(log, new_model(log, 16), executor, dtype=dtype, size=100)
         for executor in ("levels", "fused")
     )
-    for key, value in levels.values.items():
-        difference = (value - ours.values[key]).abs().max()
-        assert difference <= bound * max(1.0, float(value.abs().max())), key
+    ours.assert_near(levels, bound)
 
 
 def test_any_cut_gives_the_same_bits() -> None:
@@ -155,15 +151,5 @@ def test_without_events_the_states_are_those_before() -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="this is the run without compilation")
 def test_the_loops_are_right_without_compilation() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    command += [f"{__file__}::test_every_state_leads_back_to_the_weights"]
-    done = subprocess.run(
-        command,
-        cwd=Path(__file__).resolve().parents[2],
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    said = run_uncompiled(f"{__file__}::test_every_state_leads_back_to_the_weights")
+    assert "1 passed" in said

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -39,6 +36,7 @@ from neutronstream.stream import EventLog
 from ..data import SIX, real_log
 from ..naive import random_log
 from ..parallel.runs import run
+from ..uncompiled import run_uncompiled
 from .twins import assert_near, strong
 
 Heard = tuple[Floats, Int32, Floats, int, int]
@@ -110,9 +108,7 @@ def test_on_real_logs_the_scan_equals_levels(name: str, dtype: torch.dtype) -> N
         for executor in ("levels", "fused")
     )
     assert {"state embedding", "state attention", "losses", "scores"} < levels.values.keys()
-    for key, value in levels.values.items():
-        difference = (value - ours.values[key]).abs().max()
-        assert difference <= BOUNDS[dtype] * max(1.0, float(value.abs().max())), key
+    ours.assert_near(levels, BOUNDS[dtype])
 
 
 @pytest.mark.parametrize("width", [7, 64])
@@ -337,14 +333,4 @@ def test_losses_of_rows_are_those_of_views(
 @pytest.mark.skipif(not COMPILED, reason="this is the run without compilation")
 def test_the_loops_are_right_without_compilation() -> None:
     kept = "(every_row and loops) or (one_by_one and event) or (of_views and 64) or greatest"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", kept]
-    done = subprocess.run(
-        command,
-        cwd=Path(__file__).resolve().parents[2],
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed" in done.stdout
+    assert "passed" in run_uncompiled(__file__, "-k", kept)

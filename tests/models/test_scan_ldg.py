@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +28,8 @@ from neutronstream.stream import EventLog
 
 from ..data import SIX, real_log
 from ..naive import random_log
-from ..parallel.runs import Run, run
+from ..parallel.runs import run
+from ..uncompiled import run_uncompiled
 from .twins import strong
 
 COMPILED = "NUMBA_DISABLE_JIT" not in os.environ
@@ -83,15 +81,6 @@ def chain_of(log: EventLog, model: LDG, stop: int) -> Chain:
     return chain
 
 
-def assert_equal(ours: Run, right: Run, bound: float) -> None:
-    """The greatest difference of each value is at most `bound` of the greatest entry, or of 1."""
-    assert ours.values.keys() == right.values.keys()
-    for key, value in right.values.items():
-        scale = max(1.0, float(value.abs().max())) if value.numel() else 1.0
-        difference = (value - ours.values[key]).abs()
-        assert value.numel() == 0 or difference.max() <= bound * scale, key
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -107,7 +96,7 @@ def test_the_scan_equals_updates_one_by_one(name: str, options: str) -> None:
         for executor in ("sequential", "fused")
     )
     assert any(key.startswith("grad") and value.any() for key, value in ours.values.items())
-    assert_equal(ours, right, 1e-12)
+    ours.assert_near(right, 1e-12)
 
 
 @pytest.mark.parametrize("dtype", BOUNDS, ids=["64", "32"])
@@ -120,7 +109,7 @@ def test_on_real_logs_the_scan_equals_levels(name: str, dtype: torch.dtype) -> N
     )
     tables = {"state embedding", "state relation0", "state relation1", "losses", "scores"}
     assert tables < levels.values.keys()
-    assert_equal(ours, levels, BOUNDS[dtype])
+    ours.assert_near(levels, BOUNDS[dtype])
 
 
 @pytest.mark.parametrize("width", [7, 64])
@@ -191,7 +180,7 @@ def test_equal_messages_share_a_gradient_as_levels_do() -> None:
 
     right, ours = (run(log, new, executor, size=60) for executor in ("levels", "fused"))
     assert (ours.values["grad 0 neighbor.weight"] != 0).any()
-    assert_equal(ours, right, 1e-12)
+    ours.assert_near(right, 1e-12)
 
 
 def test_the_greatest_related_message_is_chosen_with_its_place() -> None:
@@ -272,14 +261,4 @@ def test_other_layers_and_hooks_are_not_scanned() -> None:
 @pytest.mark.skipif(not COMPILED, reason="this is the run without compilation")
 def test_the_loops_are_right_without_compilation() -> None:
     kept = "(one_by_one and (event or nodes)) or without_events or product or elu or greatest"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", kept]
-    done = subprocess.run(
-        command,
-        cwd=Path(__file__).resolve().parents[2],
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "passed" in done.stdout
+    assert "passed" in run_uncompiled(__file__, "-k", kept)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +18,8 @@ from neutronstream.stream import EventLog
 
 from ..data import SIX, real_log
 from ..naive import random_log
-from ..parallel.runs import Run, run
+from ..parallel.runs import run
+from ..uncompiled import run_uncompiled
 
 MODELS: dict[str, Callable[[EventLog, int], DynamicGNN]] = {
     "tgn gru": lambda log, width: TGN(width, log.kinds),
@@ -38,14 +37,6 @@ HOSTILE = {
 }
 
 
-def assert_close(right: Run, ours: Run, bound: float) -> None:
-    """All values, of those that are small the differences themselves."""
-    assert right.values.keys() == ours.values.keys()
-    for key, value in right.values.items():
-        difference = (value - ours.values[key]).abs().max()
-        assert difference <= bound * max(1.0, float(value.abs().max())), key
-
-
 @pytest.mark.parametrize("log", HOSTILE.values(), ids=list(HOSTILE))
 @pytest.mark.parametrize("name", MODELS)
 def test_the_scan_equals_one_event_at_a_time(name: str, log: EventLog) -> None:
@@ -56,7 +47,7 @@ def test_the_scan_equals_one_event_at_a_time(name: str, log: EventLog) -> None:
         run(log, new, executor, size=50, num_candidates=3, learning_rate=0.01)
         for executor in ("sequential", "fused")
     )
-    assert_close(right, ours, 1e-12)
+    ours.assert_near(right, 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +64,7 @@ def test_on_real_logs_the_scan_equals_levels(
         return MODELS[kind](log, 16)
 
     levels, ours = (run(log, new, kind, dtype=dtype) for kind in ("levels", "fused"))
-    assert_close(levels, ours, bound)
+    ours.assert_near(levels, bound)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -141,7 +132,7 @@ def test_a_model_that_changes_its_update_is_not_scanned() -> None:
 def test_with_auto_a_changed_update_is_called() -> None:
     log = HOSTILE["late nodes"]
     right, ours = (run(log, lambda: Louder(6), kind) for kind in ("sequential", "auto"))
-    assert_close(right, ours, 1e-12)
+    ours.assert_near(right, 1e-12)
     with pytest.raises(ValueError, match="Louder has no fused scan"):
         run(log, lambda: Louder(6), "fused")
 
@@ -199,11 +190,4 @@ def test_elementary_functions_are_right_to_the_last_places(dtype: Any) -> None:
 
 @pytest.mark.skipif("NUMBA_DISABLE_JIT" in os.environ, reason="this is that run")
 def test_the_scan_is_the_same_without_compilation() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    found = subprocess.run(
-        [*command, "-k", "equals_one_event and (only and loops or one and event)"],
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
+    run_uncompiled(__file__, "-k", "equals_one_event and (only and loops or one and event)")

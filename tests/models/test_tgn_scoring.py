@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +28,7 @@ from neutronstream.parallel import LevelExecutor, Replay
 from neutronstream.stream import EventLog
 
 from ..naive import random_log
+from ..uncompiled import run_uncompiled
 from .small import Attentive
 from .test_tgn import LOGS, new_model
 from .twins import assert_near, strong
@@ -364,22 +362,4 @@ def test_states_are_rows_of_a_table_or_make_one() -> None:
 @pytest.mark.skipif("NUMBA_DISABLE_JIT" in os.environ, reason="this is that run")
 def test_the_loops_are_right_in_plain_python_too() -> None:
     chosen = "(attention_is_that and one and 64) or eighths or polynomial"
-    shown = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            __file__,
-            "-k",
-            chosen,
-        ],
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert shown.returncode == 0, shown.stdout
+    run_uncompiled("-x", __file__, "-k", chosen)

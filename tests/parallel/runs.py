@@ -36,6 +36,14 @@ class Run:
         """The greatest of `difference`, and where it is."""
         return max((value, name) for name, value in self.difference(other).items())
 
+    def assert_near(self, other: Run, bound: float) -> None:
+        """Each difference is at most `bound` of the greatest entry of `other`, or of 1 if less."""
+        assert self.values.keys() == other.values.keys()
+        for key, value in other.values.items():
+            if value.numel():
+                difference = (value - self.values[key]).abs().max()
+                assert difference <= bound * max(1.0, float(value.abs().max())), key
+
     def equals(self, other: Run) -> bool:
         """Whether all bits are the same."""
         pairs = ((v, other.values[name]) for name, v in self.values.items())

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +14,7 @@ from neutronstream.parallel import kernels
 from neutronstream.stream import Bool, Int64
 
 from ..naive import naive_levels, naive_versions
+from ..uncompiled import run_uncompiled
 
 COMPILED = hasattr(kernels.resolve_rows, "py_func")
 MODES = ("compiled", "python") if COMPILED else ("python",)
@@ -124,15 +121,4 @@ def test_lists_are_laid_out_piece_after_piece(
 
 @pytest.mark.skipif(not COMPILED, reason="this is the run without compilation")
 def test_the_kernels_are_right_without_compilation() -> None:
-    root = Path(__file__).resolve().parents[2]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
-    done = subprocess.run(
-        command,
-        cwd=root,
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed, 1 skipped" in done.stdout
+    assert "3 passed, 1 skipped" in run_uncompiled(__file__)

@@ -1,0 +1,23 @@
+"""Runs tests again with their loops in plain Python, where what compilation hides would show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from .data import ROOT
+
+
+def run_uncompiled(*arguments: str) -> str:
+    """What pytest says of the tests that `arguments` choose; fails if one of them fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
