@@ -1,9 +1,10 @@
 """Ranks: how many processes work on one job, and what they tell each other.
 
-Two operations are left to MPI or torch.distributed: to gather the bytes of all ranks, and to send
-each rank its own.  All else is built on these here.  Sums are taken in the order of the ranks, so
-every rank gets the same bits, whichever of the two carries them.  A rank that waits sleeps, so more
-ranks than cores are no harm.  One rank alone is the reference, and loads neither.
+Few operations are left to MPI or torch.distributed: to gather the bytes of all ranks, to send each
+rank its own, to send to one, and to part into groups.  All else is built on these here.  Sums are
+taken in the order of the ranks, so every rank gets the same bits, whichever of the two carries
+them.  A rank that waits sleeps, so more ranks than cores are no harm.  One rank alone is the
+reference, and loads neither.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ TURNS = 200  # looks at a pending operation before the first sleep: some 0.2 ms
 FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
 TOLD_AFTER = 1.0  # seconds of waiting after which `waits` is told
 LARGE = 2**20  # bytes: more than MPI moves in a few looks
+FEW_SLEEPS = 500  # times as many quick looks for a large message, which moves only at a look
 
 
 @dataclass(slots=True)
@@ -39,12 +41,29 @@ class Traffic:
     For b bytes in all, o of them this rank's, on N ranks: `all_gather_rows` sends (N - 1) o and
     receives b - o, `reduce_scatter_rows` the other way round.  `all_reduce` does both, on N parts
     that differ by one element at most: 2 b (N - 1) / N each way if they are equal.
-    `gather_objects` and `broadcast_bytes` gather 8 bytes a rank, then the data.
+    `all_to_all_rows` sends and receives all but what a rank gives itself; a message to one rank
+    counts where it is sent and where it is received.  `gather_objects` and `broadcast_bytes` gather
+    8 bytes a rank, then the data.
     """
 
     calls: int = 0
     sent: int = 0
     received: int = 0
+
+
+class Pending:
+    """A tensor on its way: `wait` gives it, once it is there."""
+
+    def __init__(self, tensor: Tensor, wait: Callable[[], object]) -> None:
+        self._tensor = tensor
+        self._wait: Callable[[], object] | None = wait
+
+    def wait(self) -> Tensor:
+        """The tensor, whole; a second call gives it again."""
+        if self._wait is not None:
+            self._wait()
+            self._wait = None
+        return self._tensor
 
 
 class Comm(ABC):
@@ -103,6 +122,68 @@ class Comm(ABC):
         for other in found[1:]:
             total += other
         return total
+
+    def all_to_all_rows(
+        self, rows: Tensor, sent: Sequence[int], received: Sequence[int], purpose: str
+    ) -> Tensor:
+        """The rows that the ranks sent to this one, in rank order: `received[r]` from rank r.
+
+        Of `rows`, the first `sent[0]` go to rank 0, the next `sent[1]` to rank 1, and so on.
+        """
+        whole, found = self._prepare(rows, sent, received, purpose)
+        out, back = _scaled(sent, whole), _scaled(received, whole)
+        self._exchange(_as_bytes(whole), out, _as_bytes(found), back, self._label(purpose))
+        return found
+
+    def start_all_to_all(
+        self, rows: Tensor, sent: Sequence[int], received: Sequence[int], purpose: str
+    ) -> Pending:
+        """`all_to_all_rows` begun; every rank must begin the same exchanges in the same order."""
+        whole, found = self._prepare(rows, sent, received, purpose)
+        out, back, label = _scaled(sent, whole), _scaled(received, whole), self._label(purpose)
+        wait = self._start_exchange(_as_bytes(whole), out, _as_bytes(found), back, label)
+        return Pending(found, wait)
+
+    def _prepare(
+        self, rows: Tensor, sent: Sequence[int], received: Sequence[int], purpose: str
+    ) -> tuple[Tensor, Tensor]:
+        """The rows as they are sent, and room for those that come; both are counted."""
+        if not len(sent) == len(received) == self.size or sum(sent) != len(rows):
+            raise ValueError(
+                f"`sent` must cut {len(rows)} rows for {self.size} ranks and `received` give as "
+                f"many counts: got {list(sent)} and {list(received)}"
+            )
+        whole = rows.detach().contiguous()
+        found = whole.new_empty((sum(received), *whole.shape[1:]))
+        row, own = _row_bytes(whole), self.rank
+        self._count(purpose, (len(whole) - sent[own]) * row, (len(found) - received[own]) * row)
+        return whole, found
+
+    def start_send(self, rows: Tensor, to: int, purpose: str, tag: int = 0) -> Pending:
+        """Sends a tensor to another rank, which must `start_receive` it with the same tag."""
+        rows = rows.detach().contiguous()
+        self._count(purpose, rows.numel() * rows.element_size(), 0)
+        return Pending(rows, self._start_send(_as_bytes(rows), to, tag, self._label(purpose)))
+
+    def start_receive(
+        self, shape: Sequence[int], dtype: torch.dtype, source: int, purpose: str, tag: int = 0
+    ) -> Pending:
+        """The tensor that rank `source` sends; messages of one tag arrive in order."""
+        found = torch.empty(tuple(shape), dtype=dtype)
+        self._count(purpose, 0, found.numel() * found.element_size())
+        wait = self._start_receive(_as_bytes(found), source, tag, self._label(purpose))
+        return Pending(found, wait)
+
+    def group(self, color: int) -> Comm:
+        """The ranks that gave the same `color`, in their order, as ranks of their own.
+
+        Every rank must call it.  What a group moves is counted in the ledger of the whole job.
+        """
+        colors = self.gather_objects(color, "groups")
+        members = [rank for rank, other in enumerate(colors) if other == color]
+        part = self._group(members, colors)
+        part.bytes = self.bytes
+        return part
 
     def gather_objects(self, value: Any, purpose: str) -> list[Any]:
         """The values of all ranks, in their order; anything that JSON can hold."""
@@ -163,11 +244,31 @@ class Comm(ABC):
     def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
         """Fills `whole` with the bytes of all ranks, `counts` of each."""
 
-    @abstractmethod
     def _exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
     ) -> None:
         """Sends `sent[r]` of the bytes of `whole` to rank r; fills `found` in rank order."""
+        self._start_exchange(whole, sent, found, received, label)()
+
+    @abstractmethod
+    def _start_exchange(
+        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
+    ) -> Callable[[], object]:
+        """`_exchange` begun; the answer waits for its end."""
+
+    @abstractmethod
+    def _start_send(self, data: Tensor, to: int, tag: int, label: str) -> Callable[[], object]:
+        """Begins to send bytes to a rank; the answer waits until `data` may be changed."""
+
+    @abstractmethod
+    def _start_receive(
+        self, data: Tensor, source: int, tag: int, label: str
+    ) -> Callable[[], object]:
+        """Begins to fill `data` with the bytes that a rank sends; the answer waits for them."""
+
+    @abstractmethod
+    def _group(self, members: list[int], colors: list[int]) -> Comm:
+        """These ranks as a `Comm` of their own; `colors` says which groups there are."""
 
     @abstractmethod
     def abort(self, code: int) -> None:
@@ -198,10 +299,22 @@ class Alone(Comm):
     def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
         whole.copy_(own)
 
-    def _exchange(
+    def _start_exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
-    ) -> None:
+    ) -> Callable[[], object]:
         found.copy_(whole)
+        return lambda: None
+
+    def _start_send(self, data: Tensor, to: int, tag: int, label: str) -> Callable[[], object]:
+        raise ValueError(f"{label}: one rank alone has none to send to: got rank {to}")
+
+    def _start_receive(
+        self, data: Tensor, source: int, tag: int, label: str
+    ) -> Callable[[], object]:
+        raise ValueError(f"{label}: one rank alone has none to receive from: got rank {source}")
+
+    def _group(self, members: list[int], colors: list[int]) -> Comm:
+        return Alone()
 
     def abort(self, code: int) -> None:
         os._exit(code)
@@ -222,8 +335,11 @@ class OverMPI(Comm):
         mpi4py.rc.thread_level = "funneled"  # one thread of a rank talks to the others
         from mpi4py import MPI
 
-        self._world = MPI.COMM_WORLD.Dup()
-        super().__init__(self._world.rank, self._world.size, waits)
+        self._take(MPI.COMM_WORLD.Dup(), waits)
+
+    def _take(self, world: Any, waits: Waits | None) -> None:
+        self._world = world
+        super().__init__(world.rank, world.size, waits)
 
     def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
         mine, all_of_it = _array(own), [_array(whole), counts]
@@ -234,6 +350,32 @@ class OverMPI(Comm):
     ) -> None:
         out, back = [_array(whole), sent], [_array(found), received]
         self._carry(lambda: self._world.Ialltoallv(out, back), len(whole), label)
+
+    def _start_exchange(
+        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
+    ) -> Callable[[], object]:
+        request = self._world.Ialltoallv([_array(whole), sent], [_array(found), received])
+        total = len(whole) + len(found)
+        return lambda: self._finish(request, total, label)
+
+    def _start_send(self, data: Tensor, to: int, tag: int, label: str) -> Callable[[], object]:
+        request = self._world.Isend(_array(data), to, tag)
+        return lambda: self._finish(request, len(data), label)
+
+    def _start_receive(
+        self, data: Tensor, source: int, tag: int, label: str
+    ) -> Callable[[], object]:
+        request = self._world.Irecv(_array(data), source, tag)
+        return lambda: self._finish(request, len(data), label)
+
+    def _finish(self, request: Any, total: int, label: str) -> None:
+        """Large messages move only while they are looked at."""
+        self._wait(request.Test, label, FEW_SLEEPS * TURNS if total > LARGE else TURNS)
+
+    def _group(self, members: list[int], colors: list[int]) -> Comm:
+        part = object.__new__(OverMPI)
+        part._take(self._world.Split(colors[self.rank], self.rank), self._waits)
+        return part
 
     def _carry(self, start: Callable[[], Any], total: int, label: str) -> None:
         """MPI moves data only while it is looked at: ranks meet first, and then do not sleep."""
@@ -260,6 +402,8 @@ class OverTorch(Comm):
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
         self._distributed = distributed
+        self._ranks: Any = None  # the process group: all
+        self._members = list(range(size))  # in the numbers of torch.distributed
         super().__init__(rank, size, waits)
 
     def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
@@ -270,16 +414,48 @@ class OverTorch(Comm):
     def _exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
     ) -> None:
-        work = self._distributed.all_to_all_single(found, whole, received, sent, async_op=True)
-        if not whole.is_cuda:  # there the stream waits, and this process need not
+        self._start_exchange(whole, sent, found, received, label)()
+
+    def _start_exchange(
+        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
+    ) -> Callable[[], object]:
+        work = self._distributed.all_to_all_single(
+            found, whole, received, sent, group=self._ranks, async_op=True
+        )
+        return lambda: self._finish(work, whole, label)
+
+    def _start_send(self, data: Tensor, to: int, tag: int, label: str) -> Callable[[], object]:
+        work = self._distributed.isend(data, self._members[to], group=self._ranks, tag=tag)
+        return lambda: (work.wait(), data)  # gloo cannot be asked whether it is done
+
+    def _start_receive(
+        self, data: Tensor, source: int, tag: int, label: str
+    ) -> Callable[[], object]:
+        work = self._distributed.irecv(data, self._members[source], group=self._ranks, tag=tag)
+        return lambda: (work.wait(), data)
+
+    def _finish(self, work: Any, data: Tensor, label: str) -> None:
+        if not data.is_cuda:  # there the stream waits, and this process need not
             self._wait(work.is_completed, label)
         work.wait()
+
+    def _group(self, members: list[int], colors: list[int]) -> Comm:
+        part = object.__new__(OverTorch)
+        Comm.__init__(part, members.index(self.rank), len(members), self._waits)
+        part._distributed = self._distributed
+        part._members = [self._members[rank] for rank in members]
+        for color in sorted(set(colors)):  # every rank takes part in making every group
+            ranks = [self._members[r] for r, other in enumerate(colors) if other == color]
+            made = self._distributed.new_group(ranks)
+            if color == colors[self.rank]:
+                part._ranks = made
+        return part
 
     def abort(self, code: int) -> None:
         os._exit(code)
 
     def close(self) -> None:
-        self._distributed.destroy_process_group()
+        self._distributed.destroy_process_group(self._ranks)
 
 
 def connect(
@@ -401,6 +577,11 @@ def parts(length: int, count: int) -> list[int]:
     [3, 3, 2, 2]
     """
     return [length // count + (part < length % count) for part in range(count)]
+
+
+def _scaled(counts: Sequence[int], rows: Tensor) -> list[int]:
+    """Rows as bytes."""
+    return [count * _row_bytes(rows) for count in counts]
 
 
 def _row_bytes(rows: Tensor) -> int:

@@ -71,6 +71,66 @@ def a_transposed_tensor_is_taken_by_value(comm: Comm) -> None:
     assert torch.equal(found, torch.cat([values(r, (2, 3)).T for r in range(comm.size)]))
 
 
+def rows_for_each_rank_arrive_in_rank_order(comm: Comm) -> None:
+    n, me = comm.size, comm.rank
+    for start in (False, True):
+        rows = torch.cat([values(10 * me + r, (me + r, 2)) for r in range(n)])
+        sizes = [me + r for r in range(n)]
+        if start:
+            found = comm.start_all_to_all(rows, sizes, sizes, "rows").wait()
+        else:
+            found = comm.all_to_all_rows(rows, sizes, sizes, "rows")
+        assert torch.equal(found, torch.cat([values(10 * r + me, (me + r, 2)) for r in range(n)]))
+    row = 16
+    moved = row * (sum(sizes) - 2 * me)
+    comm.bytes.pop("counted", None)
+    comm.all_to_all_rows(rows, sizes, sizes, "counted")
+    assert comm.bytes["counted"] == Traffic(1, moved, moved)
+
+
+def two_exchanges_may_be_under_way(comm: Comm) -> None:
+    n, me = comm.size, comm.rank
+    begun = [
+        comm.start_all_to_all(
+            values(me + 10 * turn, (n * 70_000,)), [70_000] * n, [70_000] * n, "x"
+        )
+        for turn in range(2)
+    ]
+    for turn in (1, 0):
+        cut = slice(70_000 * me, 70_000 * (me + 1))
+        expected = torch.cat([values(r + 10 * turn, (n * 70_000,))[cut] for r in range(n)])
+        assert torch.equal(begun[turn].wait(), expected)
+
+
+def messages_of_a_tag_arrive_in_order(comm: Comm) -> None:
+    if comm.size == 1:
+        with pytest.raises(ValueError, match="has none to send to: got rank 0"):
+            comm.start_send(torch.zeros(1), 0, "one")
+        return
+    to, source = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    comm.bytes.pop("one", None)
+    sends = [
+        comm.start_send(values(comm.rank + 10 * turn, (3, 2)), to, "one", tag)
+        for turn, tag in enumerate((5, 4, 5))
+    ]
+    found = [comm.start_receive((3, 2), torch.float64, source, "one", tag) for tag in (4, 5, 5)]
+    for turn, pending in zip((1, 0, 2), found, strict=True):
+        assert torch.equal(pending.wait(), values(source + 10 * turn, (3, 2)))
+    for pending in sends:
+        pending.wait()
+    assert comm.bytes["one"] == Traffic(6, 3 * 48, 3 * 48)
+
+
+def a_group_has_its_own_ranks_and_the_same_ledger(comm: Comm) -> None:
+    color = comm.rank % 2
+    part = comm.group(color)
+    members = [rank for rank in range(comm.size) if rank % 2 == color]
+    assert (part.rank, part.size) == (members.index(comm.rank), len(members))
+    total = part.all_reduce(values(comm.rank, (5,)), "within")
+    assert np.array_equal(total.numpy(), sum(values(rank, (5,)).numpy() for rank in members))
+    assert part.bytes is comm.bytes and "within" in comm.bytes
+
+
 def the_backward_of_gathered_rows_is_the_adjoint(comm: Comm) -> None:
     """<A x, y> = <x, A^T y>, both summed over the ranks."""
     sizes = uneven(comm)
@@ -161,6 +221,10 @@ PROMISES: tuple[Callable[[Comm], None], ...] = (
     uneven_rows_are_gathered_in_rank_order,
     summed_rows_are_each_ranks_own,
     a_transposed_tensor_is_taken_by_value,
+    rows_for_each_rank_arrive_in_rank_order,
+    two_exchanges_may_be_under_way,
+    messages_of_a_tag_arrive_in_order,
+    a_group_has_its_own_ranks_and_the_same_ledger,
     the_backward_of_gathered_rows_is_the_adjoint,
     gradients_are_those_of_one_process,
     bytes_are_counted_by_the_formula,
