@@ -135,9 +135,15 @@ class Walk:
         self.executor: Executor[Any] = EXECUTORS[given.executor](self.replay)
         self.optimiser = torch.optim.Adam(model.parameters(), lr=0.0, fused=True)
 
+    def warm(self, start: int, batch: int) -> None:
+        """All before `start`; the last batch is learned, so that no rank comes from its sleep."""
+        self.replay.apply(max(start - batch, 0))
+        if start:
+            self.step(max(start - batch, 0), start)
+
     def step(self, start: int, stop: int) -> tuple[Any, dict[str, float]]:
         """The prepared segment, and the seconds of a step by stage."""
-        self.replay.apply(start)  # what lies between steps that are looked at
+        self.replay.apply(start)
         executor, began = self.executor, self.clock()
         plan = executor.prepare(self.replay.resolve(start, stop))
         self.optimiser.zero_grad()
@@ -211,9 +217,11 @@ def take_turns(comm: Comm, given: argparse.Namespace) -> dict[str, Any]:
     for turn, (start, stop) in enumerate([spans[0], spans[0], *spans]):
         taken = {}
         for name, walk in walks.items():
+            walk.warm(start, given.batch)
             plan, taken[name] = walk.step(start, (start + stop) // 2 if name == "half" else stop)
             if name == "alone" and turn > 1:
                 plans.append(plan)
+        together.warm(start, given.batch)
         comm.barrier()
         comm.bytes.clear()
         _, taken["together"] = together.step(start, stop)

@@ -244,31 +244,32 @@ class Comm(ABC):
     def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
         """Fills `whole` with the bytes of all ranks, `counts` of each."""
 
+    @abstractmethod
     def _exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
     ) -> None:
         """Sends `sent[r]` of the bytes of `whole` to rank r; fills `found` in rank order."""
-        self._start_exchange(whole, sent, found, received, label)()
 
-    @abstractmethod
     def _start_exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
     ) -> Callable[[], object]:
         """`_exchange` begun; the answer waits for its end."""
+        self._exchange(whole, sent, found, received, label)
+        return lambda: None
 
-    @abstractmethod
     def _start_send(self, data: Tensor, to: int, tag: int, label: str) -> Callable[[], object]:
         """Begins to send bytes to a rank; the answer waits until `data` may be changed."""
+        raise ValueError(f"{label}: one rank alone has none to send to: got rank {to}")
 
-    @abstractmethod
     def _start_receive(
         self, data: Tensor, source: int, tag: int, label: str
     ) -> Callable[[], object]:
         """Begins to fill `data` with the bytes that a rank sends; the answer waits for them."""
+        raise ValueError(f"{label}: one rank alone has none to receive from: got rank {source}")
 
-    @abstractmethod
     def _group(self, members: list[int], colors: list[int]) -> Comm:
         """These ranks as a `Comm` of their own; `colors` says which groups there are."""
+        return Alone()
 
     @abstractmethod
     def abort(self, code: int) -> None:
@@ -299,22 +300,10 @@ class Alone(Comm):
     def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
         whole.copy_(own)
 
-    def _start_exchange(
+    def _exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
-    ) -> Callable[[], object]:
+    ) -> None:
         found.copy_(whole)
-        return lambda: None
-
-    def _start_send(self, data: Tensor, to: int, tag: int, label: str) -> Callable[[], object]:
-        raise ValueError(f"{label}: one rank alone has none to send to: got rank {to}")
-
-    def _start_receive(
-        self, data: Tensor, source: int, tag: int, label: str
-    ) -> Callable[[], object]:
-        raise ValueError(f"{label}: one rank alone has none to receive from: got rank {source}")
-
-    def _group(self, members: list[int], colors: list[int]) -> Comm:
-        return Alone()
 
     def abort(self, code: int) -> None:
         os._exit(code)
@@ -425,13 +414,13 @@ class OverTorch(Comm):
         return lambda: self._finish(work, whole, label)
 
     def _start_send(self, data: Tensor, to: int, tag: int, label: str) -> Callable[[], object]:
-        work = self._distributed.isend(data, self._members[to], group=self._ranks, tag=tag)
+        work: Any = self._distributed.isend(data, self._members[to], group=self._ranks, tag=tag)
         return lambda: (work.wait(), data)  # gloo cannot be asked whether it is done
 
     def _start_receive(
         self, data: Tensor, source: int, tag: int, label: str
     ) -> Callable[[], object]:
-        work = self._distributed.irecv(data, self._members[source], group=self._ranks, tag=tag)
+        work: Any = self._distributed.irecv(data, self._members[source], group=self._ranks, tag=tag)
         return lambda: (work.wait(), data)
 
     def _finish(self, work: Any, data: Tensor, label: str) -> None:

@@ -1,4 +1,4 @@
-"""The dynamic graph, its node state, negative samples and checkpoints."""
+"""The dynamic graph, snapshots of it, node state, negative samples and checkpoints."""
 
 from .checkpoint import has_checkpoint, read_checkpoint, write_checkpoint
 from .counter import uniform
@@ -6,6 +6,8 @@ from .files import write_whole
 from .graph import Direction, DynamicGraph, Links, Neighborhood
 from .negatives import NegativeSampler, Role
 from .oracle import OracleGraph, compare
+from .snapshot import Snapshot
+from .sparse import SparseMatrix
 from .state import Fill, Mark, NodeState
 
 __all__ = [
@@ -19,6 +21,8 @@ __all__ = [
     "NodeState",
     "OracleGraph",
     "Role",
+    "Snapshot",
+    "SparseMatrix",
     "compare",
     "has_checkpoint",
     "read_checkpoint",

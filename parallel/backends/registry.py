@@ -1,0 +1,33 @@
+"""Backends by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from ...storage.snapshot import Snapshot
+from ..comm import ALONE, Comm
+from .propagator import Propagator
+
+_HOMES = {
+    "single": ("single", "SinglePropagator"),
+}
+
+BACKENDS = tuple(_HOMES)
+"""The names that `make_propagator` knows."""
+
+
+def make_propagator(
+    name: str, snapshots: Sequence[Snapshot], comm: Comm = ALONE, **options: Any
+) -> Propagator:
+    """The backend of that name for these snapshots, on the ranks of `comm`.
+
+    Raises:
+        ValueError: if the name is unknown, or the backend cannot run on so many ranks.
+    """
+    if name not in _HOMES:
+        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}: got {name!r}")
+    module, kind = _HOMES[name]
+    found: type[Propagator] = getattr(import_module(f".{module}", __package__), kind)
+    return found.of(snapshots, comm, **options)
