@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from .config import TrainConfig, load_config, to_toml
     from .metrics import BinaryMetric, LinkMetrics, RankingMetric
     from .report import write_report
+    from .snapshots import (
+        SnapshotConfig,
+        SnapshotData,
+        data_of_snapshots,
+        fit_snapshots,
+        load_snapshot_config,
+    )
     from .split import Split, split_log
 
 __all__ = [
@@ -21,9 +28,14 @@ __all__ = [
     "Popularity",
     "RankingMetric",
     "RecentPartner",
+    "SnapshotConfig",
+    "SnapshotData",
     "Split",
     "TrainConfig",
+    "data_of_snapshots",
+    "fit_snapshots",
     "load_config",
+    "load_snapshot_config",
     "split_log",
     "to_toml",
     "write_report",
@@ -36,9 +48,14 @@ _HOMES = {
     "Popularity": ".baselines",
     "RankingMetric": ".metrics",
     "RecentPartner": ".baselines",
+    "SnapshotConfig": ".snapshots",
+    "SnapshotData": ".snapshots",
     "Split": ".split",
     "TrainConfig": ".config",
+    "data_of_snapshots": ".snapshots",
+    "fit_snapshots": ".snapshots",
     "load_config": ".config",
+    "load_snapshot_config": ".snapshots",
     "split_log": ".split",
     "to_toml": ".config",
     "write_report": ".report",

@@ -1,4 +1,4 @@
-"""The command line: `train`, `compare`, `labels`, `replay`, `inspect` and `datasets`.
+"""The command line: `train`, `compare`, `labels`, `snapshots`, `replay`, `inspect`, `datasets`.
 
 What a command finds goes to stdout (with `--json` exactly one JSON object), all else to stderr.
 Heavy modules are imported inside the commands, so that `--help` is quick.
@@ -21,9 +21,10 @@ from rich.console import Console
 from . import runs
 from .config import TrainConfig, load_config
 from .door import Door, open_log, say
-from .flags import split_settings, with_reading, with_settings
+from .flags import split_settings, with_reading, with_settings, with_settings_of
 from .guard import INTERRUPTED, Guard
 from .progress import Report, reading, watching
+from .snapshots.config import PANELS, SnapshotConfig, default_folder, load_snapshot_config
 
 if TYPE_CHECKING:
     from ..parallel import Comm
@@ -80,7 +81,7 @@ def _commands(
     Start with: neutronstream train demo
     """
     guard: Guard = context.obj
-    if guard.size > 1 and context.invoked_subcommand != "train":
+    if guard.size > 1 and context.invoked_subcommand not in ("train", "snapshots"):
         raise ValueError(
             f"`{context.invoked_subcommand}` runs in one process: start it without mpiexec "
             f"(got {guard.size} ranks)"
@@ -435,6 +436,97 @@ def _labels(
         _show({**found, "folder": folder}, as_json)
     else:
         print_labels(_stdout(), found, str(folder / "labels.json"))
+
+
+_SNAPSHOTS_EXAMPLES = """Examples:
+
+neutronstream snapshots uci --period 7d --model gconvgru
+
+neutronstream snapshots uci --period 7d --model evolvegcno --set layers=2 --output runs/evolving
+
+mpiexec -n 4 neutronstream snapshots bitcoinotc --count 60 --model gclstm --backend tensor
+
+neutronstream snapshots chickenpox --model tgcn --lags 8 --json > chickenpox.json
+
+neutronstream snapshots cora --model gat --weight-decay 0.0005"""
+
+
+@app.command("snapshots", epilog=_SNAPSHOTS_EXAMPLES)
+@with_settings_of(SnapshotConfig, PANELS)
+@with_reading
+def _snapshots(
+    context: typer.Context,
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="LOG",
+            help="A file, the name of a data set, of a signal or of a static graph, or demo.",
+        ),
+    ],
+    config_file: ConfigFile = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the run. Default: runs/LOG-MODEL-snapshots-seedN, with the backend.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the run that is in the folder.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+    **flags: Any,
+) -> None:
+    """Train a model on the snapshots of LOG, on one rank or many, and test it on the last ones.
+
+    Of a log the links of the next snapshot are predicted, of a signal (chickenpox, england_covid
+    ...) the next value of each node, of a static graph (cora ...) the classes of nodes. The folder
+    of the run holds report.html, report.json, metrics.parquet, config.toml and the checkpoints.
+    """
+    guard: Guard = context.obj
+    quiet = quiet or guard.rank > 0
+    settings, how = split_settings(flags, SnapshotConfig)
+    if resume and force:
+        raise ValueError("--resume goes on with a run and --force replaces it: give one of them")
+    _check_output(output)
+    config = load_snapshot_config(config_file, settings)
+    folder = default_folder(log, config) if output is None else Path(output)
+    how = {name: _as_text(value) for name, value in how.items()}
+    if resume:
+        how = runs.stored_reading(folder) | how
+        if config_file is None and (folder / "config.toml").exists():
+            config = load_snapshot_config(folder / "config.toml", settings)
+    elif not force and guard.rank == 0:
+        runs.check_is_free(folder)  # `fit_snapshots` will do so again, but the log may be long
+    from .snapshots.data import open_data
+    from .snapshots.run import run_snapshots, show_snapshots
+
+    with ExitStack() as stack:
+        if guard.rank and "quarantine" in how:  # the first rank writes it
+            how["quarantine"] = str(Path(stack.enter_context(TemporaryDirectory())) / "bad.csv")
+        with reading(Console(stderr=True), log, quiet=quiet):
+            data = open_data(log, config, **how)
+    for note in data.notes if not quiet else ():
+        say(f"note: {note}")
+    instead = " in place of --force" if force else ""
+    guard.interrupted = (
+        f"interrupted: the same command with --resume{instead} goes on with {folder}"
+    )
+    try:
+        with guard.connected(os.environ) as comm:
+            report = run_snapshots(comm, data, config, folder, resume, force, how, quiet)
+            if comm.rank == 0 and as_json:
+                _show({**report, "folder": folder}, as_json)
+            elif comm.rank == 0:
+                show_snapshots(_stdout(), report, str(folder / "report.html"))
+    except KeyboardInterrupt:  # in one process; of many, none comes here
+        say(guard.interrupted)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

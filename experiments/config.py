@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -26,6 +26,7 @@ _END = 2**63  # counts, ticks and TOML's numbers are below
 EPOCHS_OF_A_SPLIT = 20
 
 Option: TypeAlias = bool | int | float | str
+Settings = TypeVar("Settings", bound=BaseModel)
 
 
 class TrainConfig(BaseModel):
@@ -171,14 +172,7 @@ class TrainConfig(BaseModel):
     @classmethod
     def _check_options(cls, given: Any) -> Any:
         """A copy, each value a TOML scalar."""
-        if not isinstance(given, Mapping):
-            raise ValueError('must be a table of options by name, such as {"k": 10}')
-        for name, value in given.items():
-            if not (isinstance(name, str) and _NAME.fullmatch(name)):
-                raise ValueError(f"must have names such as k, which {name!r} is not")
-            if not isinstance(value, Option) or value in (math.inf, -math.inf) or value != value:
-                raise ValueError(f"must give `{name}` a finite number, true, false or a text")
-        return dict(given)
+        return check_options(given)
 
     @field_validator("size", "stride", mode="before")
     @classmethod
@@ -199,7 +193,7 @@ class TrainConfig(BaseModel):
     @field_validator("model")
     @classmethod
     def _check_model(cls, value: str) -> str:
-        if not _NAME.fullmatch(value):
+        if not is_name(value):
             raise ValueError("must be the name of a model, such as dyrep")
         return value
 
@@ -263,12 +257,53 @@ class TrainConfig(BaseModel):
         return self
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of a model, an option or a backend.
+
+    >>> is_name("gconvgru"), is_name("GCN")
+    (True, False)
+    """
+    return _NAME.fullmatch(text) is not None
+
+
+def check_options(given: Any) -> dict[str, Option]:
+    """A copy of a table of options, each value a TOML scalar.
+
+    Raises:
+        ValueError: if it is no such table.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError('must be a table of options by name, such as {"k": 10}')
+    for name, value in given.items():
+        if not (isinstance(name, str) and is_name(name)):
+            raise ValueError(f"must have names such as k, which {name!r} is not")
+        if not isinstance(value, Option) or value in (math.inf, -math.inf) or value != value:
+            raise ValueError(f"must give `{name}` a finite number, true, false or a text")
+    return dict(given)
+
+
 def load_config(
     path: str | Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> TrainConfig:
     """The configuration of the TOML file at `path` under `overrides`, which win.
 
     Without a `path` the overrides stand over the defaults.  `options` win one by one.
+
+    Raises:
+        ValueError: if the file is not TOML, a key is unknown or a value is refused; one line that
+            names the file (or the flag), the key, the value and, for a key, the nearest known one.
+        FileNotFoundError: if there is no such file.
+    """
+    return load_settings(TrainConfig, "train", path, overrides)
+
+
+def load_settings(
+    kind: type[Settings],
+    command: str,
+    path: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """`load_config` for settings of any kind, those of `command`.
 
     Raises:
         ValueError: if the file is not TOML, a key is unknown or a value is refused; one line that
@@ -283,23 +318,25 @@ def load_config(
             raise ValueError(f"{path} is not a TOML file: {error}") from None
     flags = dict(overrides or {})
     both = settings | flags
-    if isinstance(settings.get("options"), dict) and isinstance(flags.get("options"), dict):
-        both["options"] = settings["options"] | flags["options"]
+    for name, given in flags.items():
+        if isinstance(given, dict) and isinstance(settings.get(name), dict):
+            both[name] = settings[name] | given
     try:
-        return TrainConfig(**both)
+        return kind(**both)
     except ValidationError as error:
-        faults = [_explain(fault, path, flags) for fault in error.errors(include_url=False)]
+        see = kind, f"neutronstream {command} --help"
+        faults = [_explain(fault, path, flags, *see) for fault in error.errors(include_url=False)]
         raise ValueError("; ".join(faults)) from None
 
 
-def to_toml(config: TrainConfig) -> str:
+def to_toml(config: BaseModel) -> str:
     """The configuration as a TOML text, a line and a comment a field; `load_config` reads it back.
 
     >>> print(to_toml(TrainConfig(width=3)).splitlines()[1])
     width = 3  # Width of a node's state.
     """
     lines = []
-    for name, field in TrainConfig.model_fields.items():
+    for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         entry = f"# {name} is not set" if value is None else f"{name} = {_toml(value)}"
         lines.append(f"{entry}  # {field.description}")
@@ -345,14 +382,16 @@ def _toml(value: Option | Mapping[str, Option]) -> str:
     return repr(value)
 
 
-def _explain(fault: Any, path: str | Path | None, flags: Mapping[str, Any]) -> str:
+def _explain(
+    fault: Any, path: str | Path | None, flags: Mapping[str, Any], kind: type[BaseModel], help: str
+) -> str:
     """One fault that pydantic found, in a line."""
     key = str(fault["loc"][0]) if fault["loc"] else ""
     blames_file = path is not None and key not in flags and (key or not flags)
     source = f"{path}: " if blames_file else ""
     if fault["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(key, TrainConfig.model_fields, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else "see `neutronstream train --help`"
+        close = difflib.get_close_matches(key, kind.model_fields, n=1)
+        hint = f"did you mean `{close[0]}`?" if close else f"see `{help}`"
         return f"{source}unknown setting `{key}`: {hint}"
     text = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     if not key:

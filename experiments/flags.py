@@ -1,4 +1,4 @@
-"""Flags that commands share: how to read a log, and every field of `TrainConfig`.
+"""Flags that commands share: how to read a log, and every field of `TrainConfig` or its like.
 
 They take the place of a command's `**` parameter, so that no setting is written down twice.  A flag
 that is not given is None: it leaves the configuration file, or the default, in place.
@@ -7,11 +7,12 @@ that is not given is None: it leaves the configuration file, or the default, in 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic import BaseModel
 
 from .config import TrainConfig, parse_options
 
@@ -51,19 +52,33 @@ def with_reading(command: Callable[..., None]) -> Callable[..., None]:
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """`command` with a flag for each field of `TrainConfig` in place of its `**settings`."""
-    panel, flags = "", {}
-    for name in TrainConfig.model_fields:
-        panel = _PANELS.get(name, panel)
-        flags[name] = _flag(name, panel)
-    return _with_flags(command, flags)
+    return with_settings_of(TrainConfig, _PANELS)(command)
 
 
-def split_settings(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def with_settings_of(
+    kind: type[BaseModel], panels: Mapping[str, str]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A flag for each field of `kind`; `panels` names the first field of each group of flags."""
+
+    def widen(command: Callable[..., None]) -> Callable[..., None]:
+        panel, flags = "", {}
+        for name in kind.model_fields:
+            panel = panels.get(name, panel)
+            flags[name] = _flag(kind, name, panel)
+        return _with_flags(command, flags)
+
+    return widen
+
+
+def split_settings(
+    values: dict[str, Any], kind: type[BaseModel] = TrainConfig
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The flags that were given, apart: (settings of a run, how to read the log)."""
     given = {name: value for name, value in values.items() if value is not None}
-    options = parse_options(given.pop("options", []))
-    given |= {"options": options} if options else {}
-    settings = {name: given.pop(name) for name in TrainConfig.model_fields if name in given}
+    for name in [name for name in given if name.endswith("options")]:
+        options = parse_options(given.pop(name))
+        given |= {name: options} if options else {}
+    settings = {name: given.pop(name) for name in kind.model_fields if name in given}
     return settings, given
 
 
@@ -80,12 +95,13 @@ def _with_flags(command: Callable[..., None], flags: dict[str, Any]) -> Callable
     return command
 
 
-def _flag(name: str, panel: str) -> Any:
+def _flag(kind_of: type[BaseModel], name: str, panel: str) -> Any:
     """The annotated type of one flag."""
-    field = TrainConfig.model_fields[name]
-    if name == "options":
+    field = kind_of.model_fields[name]
+    if name.endswith("options"):  # options: --set, backend_options: --backend-set
         text = f"{field.description} May be given several times."
-        option = typer.Option("--set", metavar="NAME=VALUE", help=text, rich_help_panel=panel)
+        flag = "--" + name.replace("_", "-").replace("options", "set")
+        option = typer.Option(flag, metavar="NAME=VALUE", help=text, rich_help_panel=panel)
         return Annotated[list[str] | None, option]
     kind, metavar = _kind(field.annotation)
     flag = name.replace("_", "-")

@@ -11,20 +11,21 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..models import DynamicGNN
 from ..parallel import Comm
 from ..storage import has_checkpoint, read_checkpoint, write_checkpoint, write_whole
-from ..stream import EventLog
 from .config import TrainConfig, to_toml
-from .runs import check_is_same
+from .runs import Source, check_is_same
+
+if TYPE_CHECKING:
+    from .snapshots import SnapshotConfig
 
 
 class Kept(Protocol):
@@ -38,7 +39,7 @@ class Kept(Protocol):
 class Keeper:
     """Writes the checkpoints of a run into `folder`, at most one every `checkpoint_seconds`."""
 
-    def __init__(self, folder: Path, log: EventLog, config: TrainConfig) -> None:
+    def __init__(self, folder: Path, log: Source, config: TrainConfig | SnapshotConfig) -> None:
         self.folder = folder / "checkpoints"
         self.log = log
         self.config = config
@@ -78,7 +79,7 @@ class Keeper:
         torch.set_rng_state(tensors["rng"])
 
 
-def checksum(model: DynamicGNN) -> str:
+def checksum(model: nn.Module) -> str:
     """Of the weights, by their names."""
     return hashlib.sha256(_packed(model.state_dict())).hexdigest()
 

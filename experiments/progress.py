@@ -32,8 +32,8 @@ def reading(console: Console, name: str, *, quiet: bool = False) -> Iterator[Non
 def watching(console: Console, verb: str, *, quiet: bool = False) -> Iterator[Report | None]:
     """A callback that takes dictionaries with `done_events` and `total_events` and shows them.
 
-    Other keys it knows are `loss`, `ap` and `mrr`, the figures of the latest window or `epoch`.
-    None if `quiet`.
+    Other keys it knows are `loss`, `ap`, `mrr`, `mse` and `accuracy`, the figures of the latest
+    window or `epoch`, and `unit`, what is done if not events.  None if `quiet`.
     """
     if quiet:
         yield None
@@ -88,9 +88,11 @@ def _lines(console: Console, verb: str) -> Report:
 
 
 def _figures(state: dict[str, Any], rate: float | None) -> str:
-    words = [] if rate is None else [f"{rate:,.0f} events/s"]
+    words = [] if rate is None else [f"{rate:,.0f} {state.get('unit', 'events')}/s"]
     words += [f"epoch {state['epoch']}"] if state.get("epoch") is not None else []
     words += [
-        f"{name} {state[name]:.3f}" for name in ("loss", "ap", "mrr") if state.get(name) is not None
+        f"{name} {state[name]:.3f}"
+        for name in ("loss", "ap", "mrr", "mse", "accuracy")
+        if state.get(name) is not None
     ]
     return "  ".join(words)

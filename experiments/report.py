@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,10 +86,15 @@ def scoring_line(report: Mapping[str, Any]) -> str:
     return f"scored {'; '.join(words)}"
 
 
-def write_report(folder: str | Path, report: Mapping[str, Any]) -> None:
+def write_report(
+    folder: str | Path,
+    report: Mapping[str, Any],
+    page: Callable[[Mapping[str, Any]], str] | None = None,
+) -> None:
     """Writes metrics.parquet, report.html and at last report.json into `folder`.
 
-    metrics.parquet has a row a window or, where the report has `epochs`, an epoch.
+    metrics.parquet has a row a window or, where the report has `epochs`, an epoch.  `page` makes
+    the HTML of the report in plain types; by default it is that of a run of `train`.
 
     The folder is made if it is missing.
 
@@ -108,7 +113,7 @@ def write_report(folder: str | Path, report: Mapping[str, Any]) -> None:
     table = window_table(plain.get("windows") or []) if epochs is None else epoch_table(epochs)
     pq.write_table(table, sink, compression="zstd")
     write_whole(folder / "metrics.parquet", sink.getvalue().to_pybytes())
-    write_whole(folder / "report.html", render_page(plain).encode())
+    write_whole(folder / "report.html", (page or render_page)(plain).encode())
     write_whole(folder / "report.json", (to_json(plain) + "\n").encode())
 
 

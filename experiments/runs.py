@@ -14,12 +14,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+from pydantic import BaseModel
 
 from .config import TrainConfig
-
-if TYPE_CHECKING:
-    from ..stream import EventLog
 
 FREE = frozenset({"checkpoint_seconds", "check", "threads", "executor", "device"})
 """Settings that may differ when a run is resumed: they do not change what is computed."""
@@ -35,6 +34,13 @@ _FILES = (
 _CHECKPOINTS = "checkpoints"
 
 
+class Source(Protocol):
+    """What a run is of, say a log."""
+
+    @property
+    def checksum(self) -> str: ...
+
+
 def default_folder(source: str, config: TrainConfig) -> Path:
     """runs/LOG-MODEL-seedN under the current directory; protocol and consistency if not default.
 
@@ -43,12 +49,19 @@ def default_folder(source: str, config: TrainConfig) -> Path:
     >>> default_folder("uci", TrainConfig(protocol="split", consistency="batch")).as_posix()
     'runs/uci-dyrep-split-batch-seed0'
     """
-    name = Path(source).name.split(".")[0]
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", name) or "log"
-    words = [name, config.model]
+    words = [name_of(source), config.model]
     words += [config.protocol] if config.protocol != "prequential" else []
     words += [config.consistency] if config.consistency != "exact" else []
     return Path("runs") / "-".join([*words, f"seed{config.seed}"])
+
+
+def name_of(source: str) -> str:
+    """What a folder of runs calls a file or a data set.
+
+    >>> name_of("data/my log.csv.gz")
+    'my_log'
+    """
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", Path(source).name.split(".")[0]) or "log"
 
 
 def is_finished(folder: Path) -> bool:
@@ -153,7 +166,7 @@ def stored_reading(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def finished_report(folder: Path, log: EventLog, config: TrainConfig) -> dict[str, Any]:
+def finished_report(folder: Path, log: Source, config: BaseModel) -> dict[str, Any]:
     """The report of the finished run in `folder`, which is that of `log` and `config`.
 
     Raises:
@@ -175,7 +188,7 @@ def finished_report(folder: Path, log: EventLog, config: TrainConfig) -> dict[st
 
 
 def check_is_same(
-    place: Path, settings: Mapping[str, Any], checksum: str, log: EventLog, config: TrainConfig
+    place: Path, settings: Mapping[str, Any], checksum: str, log: Source, config: BaseModel
 ) -> None:
     """Refuses to go on in `place`, of a run with these `settings` on the log of this `checksum`.
 

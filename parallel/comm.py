@@ -578,6 +578,8 @@ def _row_bytes(rows: Tensor) -> int:
 
 
 def _as_bytes(tensor: Tensor) -> Tensor:
+    if not tensor.numel():  # numpy's empty arrays have strides that torch does not view as bytes
+        return tensor.new_empty(0, dtype=torch.uint8)
     return tensor.view(-1).view(torch.uint8)
 
 

@@ -2,10 +2,12 @@
 
 from .checkpoint import has_checkpoint, read_checkpoint, write_checkpoint
 from .counter import uniform
+from .discretise import discretise
 from .files import write_whole
 from .graph import Direction, DynamicGraph, Links, Neighborhood
 from .negatives import NegativeSampler, Role
 from .oracle import OracleGraph, compare
+from .signals import Scale, signal_snapshots
 from .snapshot import Snapshot
 from .sparse import SparseMatrix
 from .state import Fill, Mark, NodeState
@@ -21,11 +23,14 @@ __all__ = [
     "NodeState",
     "OracleGraph",
     "Role",
+    "Scale",
     "Snapshot",
     "SparseMatrix",
     "compare",
+    "discretise",
     "has_checkpoint",
     "read_checkpoint",
+    "signal_snapshots",
     "uniform",
     "write_checkpoint",
     "write_whole",

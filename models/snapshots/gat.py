@@ -53,7 +53,7 @@ class GAT(SnapshotModel):
     ) -> tuple[Tensor, State]:
         """Output rows before any softmax: (n, widths[0]) -> (n, widths[-1])."""
         for hop, layer in enumerate(self.layers):
-            z = layer(x).view(len(x), self.heads, -1)  # (n, h, d)
+            z = layer(x).unflatten(1, (self.heads, -1))  # (n, h, d)
             receiver = (z * self.receivers[hop]).sum(-1)  # (n, h)
             sender = (z * self.senders[hop]).sum(-1)  # (n, h)
             found = propagator.attend(snapshot, z, receiver, sender, hop=hop)

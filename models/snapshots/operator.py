@@ -7,7 +7,7 @@ never asks for a rank.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -46,5 +46,19 @@ class Propagator(Protocol):
         `receiver` and `sender` are (n, h), the two halves of a score before the leaky rectifier.
         """
 
+    def attend_power(
+        self, snapshot: Snapshot, z: Tensor, receiver: Tensor, sender: Tensor, hops: int
+    ) -> Tensor:
+        """`attend`, hops times with the same attention: (n, h, d) -> (n, h, d)."""
+
     def fetch(self, x: Tensor, nodes: npt.NDArray[np.int64]) -> Tensor:
         """The rows of these nodes, wherever they are held: (n, d) -> (m, d)."""
+
+    def local(self, whole: npt.NDArray[Any]) -> Tensor:
+        """This rank's rows of what is known of all nodes: (V, ...) -> (n, ...)."""
+
+    def top_nodes(self, scores: Tensor, count: int) -> npt.NDArray[np.int64]:
+        """The nodes with the highest scores, highest first, of equals the first: (n,) -> (m,)."""
+
+    def sum_rows(self, x: Tensor) -> Tensor:
+        """The sum of the rows of all nodes, with gradients: (n, d) -> (d,)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapify, heapreplace
 from math import isfinite
 
 import numpy as np
@@ -57,6 +58,32 @@ class Ownership:
     def order(self) -> Int64:
         """(V,) the nodes as they stand when the rows of all ranks are gathered."""
         return np.concatenate(self.rows)
+
+    def grown(self, num_nodes: int) -> Ownership:
+        """For a graph with more nodes: those that are there stay where they are.
+
+        Each new one goes to the rank that has the fewest, of equals the first; a rank that has
+        none gets none, unless no rank has any.
+
+        Raises:
+            ValueError: if there would be fewer nodes than there are.
+
+        >>> [rows.tolist() for rows in Ownership.contiguous(3, [2, 1, 0]).grown(6).rows]
+        [[0, 1, 4], [2, 3, 5], []]
+        """
+        if num_nodes < self.num_nodes:
+            raise ValueError(
+                f"`num_nodes` must be at least the {self.num_nodes} that are owned: got {num_nodes}"
+            )
+        ranks = [rank for rank, size in enumerate(self.sizes) if size] or list(range(self.size))
+        fewest = [(self.sizes[rank], rank) for rank in ranks]
+        heapify(fewest)
+        owner = [*self.owner]
+        while len(owner) < num_nodes:
+            size, rank = fewest[0]
+            owner.append(rank)
+            heapreplace(fewest, (size + 1, rank))
+        return Ownership.of(owner, self.size)
 
     @staticmethod
     def contiguous(num_nodes: int, shares: Sequence[float]) -> Ownership:

@@ -88,8 +88,8 @@ class Propagator(ABC):
 
     def power(self, snapshot: Snapshot, x: Tensor, hops: int, how: Normalisation = "gcn") -> Tensor:
         """A^hops x: (n, d) -> (n, d)."""
-        for _ in range(hops):
-            x = self.apply(snapshot, x, how)
+        for hop in range(hops):
+            x = self.apply(snapshot, x, how, hop=hop)
         return x
 
     def chebyshev(self, snapshot: Snapshot, x: Tensor, orders: int) -> list[Tensor]:
@@ -102,6 +102,14 @@ class Propagator(ABC):
             term = self.apply(snapshot, terms[-1], "chebyshev")
             terms.append(term if order == 1 else 2 * term - terms[-2])
         return terms
+
+    def attend_power(
+        self, snapshot: Snapshot, z: Tensor, receiver: Tensor, sender: Tensor, hops: int
+    ) -> Tensor:
+        """`attend`, hops times with the same attention: (n, h, d) -> (n, h, d)."""
+        for hop in range(hops):
+            z = self.attend(snapshot, z, receiver, sender, hop=hop)
+        return z
 
     def fetch(self, x: Tensor, nodes: Int64) -> Tensor:
         """The rows of these nodes, wherever they are held: (n, d) -> (m, d).
@@ -122,6 +130,27 @@ class Propagator(ABC):
         back = np.empty(len(distinct), np.int64)
         back[order] = np.arange(len(distinct))
         return found[torch.from_numpy(back[place])]
+
+    def top_nodes(self, scores: Tensor, count: int) -> Int64:
+        """The nodes with the highest scores, highest first, of equals the first: (n,) -> (m,).
+
+        All scores go to every rank, so that all choose alike.
+
+        Raises:
+            ValueError: if there are fewer nodes than `count`.
+        """
+        if count > self.ownership.num_nodes:
+            raise ValueError(
+                f"`count` must not exceed the {self.ownership.num_nodes} nodes: got {count}"
+            )
+        whole = self.gather(scores)  # (V,)
+        order = torch.sort(whole, descending=True, stable=True).indices  # equals: as they stand
+        return order[:count].cpu().numpy()
+
+    def sum_rows(self, x: Tensor) -> Tensor:
+        """The sum of the rows of all nodes, with gradients: (n, d) -> (d,)."""
+        found: Tensor = _SumRows.apply(x, self.comm)  # type: ignore[no-untyped-call]
+        return found
 
     def gather(self, x: Tensor) -> Tensor:
         """The rows of all nodes, on every rank, without gradients: (n, d) -> (V, d)."""
@@ -173,3 +202,18 @@ class _ExchangeRows(torch.autograd.Function):
         total = back.new_zeros((length, *back.shape[1:]))
         total.index_add_(0, given, back)
         return total, None, None, None, None, None
+
+
+class _SumRows(torch.autograd.Function):
+    """x -> the sum of all ranks' rows; backward y -> to each row what all ranks make of the sum."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, comm: Comm) -> Tensor:
+        ctx.how = comm, len(x)
+        return comm.all_reduce(x.detach().sum(0), "sums of rows")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        comm, length = ctx.how
+        total = comm.all_reduce(grads[0].contiguous().clone(), "sums of rows, gradients")
+        return total.expand(length, *total.shape), None

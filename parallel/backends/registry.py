@@ -12,6 +12,12 @@ from .propagator import Propagator
 
 _HOMES = {
     "single": ("single", "SinglePropagator"),
+    "tensor": ("tensor", "TensorPropagator"),
+    "task": ("task", "TaskPropagator"),
+    "halo": ("halo", "HaloPropagator"),
+    "broadcast": ("broadcast", "BroadcastPropagator"),
+    "hetero": ("hetero", "HeteroPropagator"),
+    "lazy": ("lazy", "LazyPropagator"),
 }
 
 BACKENDS = tuple(_HOMES)

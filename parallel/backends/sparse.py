@@ -42,8 +42,8 @@ class _Multiply(torch.autograd.Function):
         return product(ctx.matrix.transposed, grads[0]), None
 
 
-def product(matrix: SparseMatrix, x: Tensor) -> Tensor:
-    """A x without a gradient.
+def product(matrix: SparseMatrix, x: Tensor, out: Tensor | None = None) -> Tensor:
+    """A x without a gradient; into `out` (rows, c), if it is given, which must be contiguous.
 
     Raises:
         ValueError: if x has not a row for each column of the matrix.
@@ -54,9 +54,11 @@ def product(matrix: SparseMatrix, x: Tensor) -> Tensor:
         )
     x = x.detach().contiguous()
     if x.is_cuda:
-        return _product_on_cuda(matrix, x)
-    out = x.new_empty((matrix.num_rows, x.shape[1]))
-    weight = matrix.weights(_numpy(x).dtype)
+        found = _product_on_cuda(matrix, x)
+        return found if out is None else out.copy_(found)
+    if out is None:
+        out = x.new_empty((matrix.num_rows, x.shape[1]))
+    weight = matrix.weights(_numpy(x).dtype)[:, None]
     kernels.multiply(matrix.indptr, matrix.indices, weight, _numpy(x), _numpy(out))
     return out
 
@@ -88,48 +90,76 @@ def attend(
     (rows, h), `sender` (columns, h), and `head_of` (c,) says to which head each column of x
     belongs.  Rows without entries get 0.
     """
-    found: Tensor = _Attend.apply(x, receiver, sender, matrix, head_of, slope)  # type: ignore[no-untyped-call]
+    return weigh(matrix, attention(matrix, receiver, sender, slope), x, head_of)
+
+
+def attention(matrix: SparseMatrix, receiver: Tensor, sender: Tensor, slope: float = 0.2) -> Tensor:
+    """The weights of `attend`, which can be used more than once: (nnz, h).
+
+    A gradient that several ranks have parts of can be added up on this side or on the other: the
+    way back is linear.
+    """
+    found: Tensor = _Attention.apply(receiver, sender, matrix, slope)  # type: ignore[no-untyped-call]
     return found
 
 
-class _Attend(torch.autograd.Function):
+def weigh(matrix: SparseMatrix, alpha: Tensor, x: Tensor, head_of: Int64) -> Tensor:
+    """Sums over each row, with weights (nnz, h) by head: (columns, c) -> (rows, c).
+
+    `head_of` (c,) must not fall: the columns of a head stand together.
+    """
+    found: Tensor = _Weigh.apply(alpha, x, matrix, head_of)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        receiver: Tensor,
-        sender: Tensor,
-        matrix: SparseMatrix,
-        head_of: Int64,
-        slope: float,
+        ctx: Any, receiver: Tensor, sender: Tensor, matrix: SparseMatrix, slope: float
     ) -> Tensor:
-        x, receiver, sender = (t.detach().contiguous() for t in (x, receiver, sender))
-        alpha = x.new_empty((matrix.num_edges, receiver.shape[1]))
-        out = x.new_empty((matrix.num_rows, x.shape[1]))
+        receiver, sender = (given.detach().contiguous() for given in (receiver, sender))
+        alpha = receiver.new_empty((matrix.num_edges, receiver.shape[1]))
         csr = matrix.indptr, matrix.indices
         kernels.attention(*csr, _numpy(receiver), _numpy(sender), slope, _numpy(alpha))
-        kernels.weigh(*csr, _numpy(alpha), head_of, _numpy(x), _numpy(out))
-        ctx.how = matrix, head_of, slope
-        ctx.save_for_backward(x, receiver, sender, alpha)
+        ctx.how = matrix, slope
+        ctx.save_for_backward(receiver, sender, alpha)
+        return alpha
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        matrix, slope = ctx.how
+        receiver, sender, alpha = ctx.saved_tensors
+        by_receiver, by_sender = torch.empty_like(receiver), torch.zeros_like(sender)
+        given = (receiver, sender, slope, alpha, grads[0].contiguous(), by_receiver, by_sender)
+        arrays = [_numpy(value) if isinstance(value, Tensor) else value for value in given]
+        kernels.attention_back(matrix.indptr, matrix.indices, *arrays)
+        return by_receiver, by_sender, None, None
+
+
+class _Weigh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, alpha: Tensor, x: Tensor, matrix: SparseMatrix, head_of: Int64) -> Tensor:
+        alpha, x = alpha.detach().contiguous(), x.detach().contiguous()
+        out = x.new_empty((matrix.num_rows, x.shape[1]))
+        csr = matrix.indptr, matrix.indices
+        bounds = np.searchsorted(head_of, np.arange(alpha.shape[1] + 1))
+        kernels.weigh(*csr, _numpy(alpha), bounds, _numpy(x), _numpy(out))
+        ctx.how = matrix, bounds
+        ctx.save_for_backward(alpha, x)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        matrix, head_of, slope = ctx.how
-        x, receiver, sender, alpha = ctx.saved_tensors
+        matrix, bounds = ctx.how
+        alpha, x = ctx.saved_tensors
         gradient = grads[0].contiguous()
-        x_gradient, alpha_gradient = torch.empty_like(x), torch.zeros_like(alpha)
-        back = matrix.transposed
-        kernels.weigh_back(
-            *(back.indptr, back.indices, matrix.transposed_edge, _numpy(alpha), head_of),
-            *(_numpy(t) for t in (x, gradient, x_gradient, alpha_gradient)),
-        )
-        receiver_gradient, sender_gradient = torch.empty_like(receiver), torch.zeros_like(sender)
-        kernels.attention_back(
-            *(matrix.indptr, matrix.indices, _numpy(receiver), _numpy(sender), slope),
-            *(_numpy(t) for t in (alpha, alpha_gradient, receiver_gradient, sender_gradient)),
-        )
-        return x_gradient, receiver_gradient, sender_gradient, None, None, None
+        by_alpha, by_x = torch.empty_like(alpha), torch.empty_like(x)
+        back, edge = matrix.transposed, torch.from_numpy(matrix.transposed_edge)
+        turned, given, found = (_numpy(value) for value in (alpha[edge], gradient, by_x))
+        kernels.weigh(back.indptr, back.indices, turned, bounds, given, found)
+        csr = matrix.indptr, matrix.indices
+        kernels.weigh_back(*csr, bounds, _numpy(x), given, _numpy(by_alpha))
+        return by_alpha, by_x, None, None
 
 
 def heads_of(num_heads: int, width: int) -> Int64:

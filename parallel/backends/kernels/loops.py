@@ -1,36 +1,67 @@
-"""Loops over the entries of a sparse matrix: arrays in, preallocated arrays out.
-
-The entries of a row are added in their order, each column by itself: a slice of the columns has
-the bits that it has in the whole.
-"""
-
-from typing import Any
+"""The loops: rows of a matrix in turn, the columns of x in blocks of as many as vectors hold."""
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from ...storage.sparse import Int32
-from ...stream import Int64
+from ....storage.sparse import Int32
+from ....stream import Int64
+from .vectors import Floats, sum_entries, widen
 
-Floats = npt.NDArray[Any]
+
+@njit(nogil=True, error_model="numpy", inline="always")
+def _sum_row(
+    indices: Int32,
+    weight: Floats,  # (nnz, h)
+    head: int,
+    first: int,
+    last: int,
+    x: Floats,
+    start: int,
+    stop: int,  # columns [start, stop)
+    out: Floats,
+    row: int,
+) -> None:
+    """out[row] = sum of the entries [first, last), in some columns.
+
+    The last block may overlap the one before: what it computes anew has the same bits.
+    """
+    width, at = stop - start, start
+    while at < stop:
+        rest = stop - at
+        if rest > 16 and width >= 32:
+            at = min(at, stop - 32)
+            sum_entries(indices, weight, head, first, last, x, at, 32, out, row)
+            at += 32
+        elif rest > 8 and width >= 16:
+            at = min(at, stop - 16)
+            sum_entries(indices, weight, head, first, last, x, at, 16, out, row)
+            at += 16
+        elif rest > 4 and width >= 8:
+            at = min(at, stop - 8)
+            sum_entries(indices, weight, head, first, last, x, at, 8, out, row)
+            at += 8
+        elif rest > 1 and width >= 4:
+            at = min(at, stop - 4)
+            sum_entries(indices, weight, head, first, last, x, at, 4, out, row)
+            at += 4
+        else:
+            sum_entries(indices, weight, head, first, last, x, at, 1, out, row)
+            at += 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def multiply(
     indptr: Int64,  # (rows + 1,)
     indices: Int32,  # (nnz,)
-    weight: Floats,  # (nnz,)
+    weight: Floats,  # (nnz, 1)
     x: Floats,  # (columns of the matrix, c)
     out: Floats,  # out, (rows, c)
 ) -> None:
     """out = A x."""
+    widen()
     for row in range(len(indptr) - 1):
-        out[row] = 0
-        for edge in range(indptr[row], indptr[row + 1]):
-            source, value = indices[edge], weight[edge]
-            for column in range(x.shape[1]):
-                out[row, column] += value * x[source, column]
+        first, last = indptr[row], indptr[row + 1]
+        _sum_row(indices, weight, 0, first, last, x, 0, x.shape[1], out, row)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -64,41 +95,38 @@ def weigh(
     indptr: Int64,  # (rows + 1,)
     indices: Int32,  # (nnz,)
     alpha: Floats,  # (nnz, h)
-    head_of: Int64,  # (c,) the head of each column of x
+    bounds: Int64,  # (h + 1,) the columns of head k are bounds[k]:bounds[k + 1]
     x: Floats,  # (columns of the matrix, c)
     out: Floats,  # out, (rows, c)
 ) -> None:
     """out[v, c] = sum over the entries (v, u) of alpha[., head of c] x[u, c]."""
+    widen()
     for row in range(len(indptr) - 1):
-        out[row] = 0
-        for edge in range(indptr[row], indptr[row + 1]):
-            source = indices[edge]
-            for column in range(x.shape[1]):
-                out[row, column] += alpha[edge, head_of[column]] * x[source, column]
+        first, last = indptr[row], indptr[row + 1]
+        for head in range(len(bounds) - 1):
+            start, stop = bounds[head], bounds[head + 1]
+            _sum_row(indices, alpha, head, first, last, x, start, stop, out, row)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
 def weigh_back(
-    indptr: Int64,  # of the transpose: (columns + 1,)
-    indices: Int32,  # (nnz,) of the transpose
-    edge_of: Int64,  # (nnz,) the entry that each of the transpose is
-    alpha: Floats,  # (nnz, h)
-    head_of: Int64,  # (c,)
+    indptr: Int64,  # (rows + 1,)
+    indices: Int32,  # (nnz,)
+    bounds: Int64,  # (h + 1,)
     x: Floats,  # (columns, c)
     gradient: Floats,  # (rows, c)
-    x_gradient: Floats,  # out, (columns, c)
     alpha_gradient: Floats,  # out, (nnz, h)
 ) -> None:
-    """The adjoint of `weigh`, by x and by alpha."""
-    for source in range(len(indptr) - 1):
-        x_gradient[source] = 0
-        for place in range(indptr[source], indptr[source + 1]):
-            row, edge = indices[place], edge_of[place]
-            alpha_gradient[edge] = 0
-            for column in range(x.shape[1]):
-                head = head_of[column]
-                x_gradient[source, column] += alpha[edge, head] * gradient[row, column]
-                alpha_gradient[edge, head] += gradient[row, column] * x[source, column]
+    """The adjoint of `weigh` by alpha; that by x is `weigh` with the transpose."""
+    widen()
+    for row in range(len(indptr) - 1):
+        for edge in range(indptr[row], indptr[row + 1]):
+            source = indices[edge]
+            for head in range(len(bounds) - 1):
+                total = x.dtype.type(0)
+                for column in range(bounds[head], bounds[head + 1]):
+                    total += gradient[row, column] * x[source, column]
+                alpha_gradient[edge, head] = total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -1,0 +1,128 @@
+"""How much faster does a whole graph learn when columns are divided and not nodes?
+
+Two ranks of mpiexec, one thread each, on the directed power law whose ids fall by degree: runs of
+nodes then give one rank most of the edges.  A GCN takes its epochs on either backend in turn, A B A
+B, in the same processes; the answer is the median of the ratios of neighbouring epochs, first over
+second, by the clock.  Beside it: seconds at work of the busier rank (`thread_time`, exchanges and
+the looks of a rank that waits among them), seconds in sparse products of the busier rank, bytes an
+epoch over all ranks, and how far the losses are apart.
+
+    mpiexec -n 2 python benchmarks/tensor_speed.py [--backends halo tensor] [--nodes N] [--edges N]
+        [--widths N N N] [--pairs N] [--cached] [--chunks N] [--shuffled]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from statistics import median
+from time import perf_counter, thread_time
+from typing import Any
+
+import numpy as np
+import torch
+from common import finish  # type: ignore  # beside this file
+from graphs import dressed, power_law  # type: ignore  # beside this file
+
+from neutronstream.models.snapshots import GCN
+from neutronstream.parallel.backends import FullGraph, kernels, make_propagator
+from neutronstream.parallel.comm import Comm, connect
+from neutronstream.storage import Snapshot
+
+WARM_UP, SEED = 3, 0
+
+
+class Products:
+    """Seconds at work in sparse products, counted at the door of the loop."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._inner = kernels.multiply
+        kernels.multiply = self._timed  # type: ignore
+
+    def _timed(self, *arrays: Any) -> None:
+        began = thread_time()
+        self._inner(*arrays)
+        self.seconds += thread_time() - began
+
+
+class Run:
+    """A backend at work; `epoch` takes one and notes what it took."""
+
+    def __init__(
+        self, name: str, snapshot: Snapshot, comm: Comm, given: argparse.Namespace
+    ) -> None:
+        torch.manual_seed(SEED)
+        options = {"chunks": given.chunks} if name == "tensor" else {}
+        model = GCN(given.widths, cached=given.cached)
+        train = np.arange(snapshot.num_nodes) % 2 == 0
+        optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+        propagator = make_propagator(name, [snapshot], comm, **options)
+        self.graph = FullGraph(propagator, model, snapshot, train, optimiser)
+        self.comm = comm
+        self.losses: list[float] = []
+        self.clock: list[float] = []
+        self.work: list[float] = []
+        self.products: list[float] = []
+        self.sent = 0
+
+    def epoch(self, products: Products) -> None:
+        self.comm.barrier()
+        self.comm.bytes.clear()
+        multiplied, worked, began = products.seconds, thread_time(), perf_counter()
+        self.losses.append(self.graph.step())
+        self.clock.append(perf_counter() - began)
+        self.work.append(thread_time() - worked)
+        self.products.append(products.seconds - multiplied)
+        self.sent = sum(traffic.sent for traffic in self.comm.bytes.values())
+
+    def told(self) -> dict[str, float]:
+        """Medians in ms, of the busier rank where ranks differ; MB over all ranks."""
+        own = [median(times[WARM_UP:]) for times in (self.work, self.products)]
+        everyone = self.comm.gather_objects([*own, self.sent], "results")
+        return {
+            "epoch": round(1e3 * median(self.clock[WARM_UP:]), 2),
+            "work": round(1e3 * max(other[0] for other in everyone), 2),
+            "products": round(1e3 * max(other[1] for other in everyone), 2),
+            "megabytes": round(sum(other[2] for other in everyone) / 1e6, 3),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backends", nargs=2, default=["halo", "tensor"])
+    parser.add_argument("--nodes", type=int, default=20_000)
+    parser.add_argument("--edges", type=int, default=1_000_000)
+    parser.add_argument("--widths", type=int, nargs="+", default=[64, 64, 64])
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--chunks", type=int, default=1)
+    parser.add_argument("--cached", action="store_true", help="keep A X of the first layer")
+    parser.add_argument("--shuffled", action="store_true", help="ids in no order")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    adjacency = power_law(given.nodes, given.edges, is_sorted=not given.shuffled, seed=SEED)
+    snapshot = dressed(adjacency, given.widths[0], given.widths[-1], SEED)
+    with connect(os.environ) as comm:
+        products = Products()
+        runs = {name: Run(name, snapshot, comm, given) for name in given.backends}
+        for _ in range(WARM_UP + given.pairs):
+            for run in runs.values():
+                run.epoch(products)
+        first, second = runs.values()
+        ratios = [a / b for a, b in zip(first.clock, second.clock, strict=True)][WARM_UP:]
+        told = {name: run.told() for name, run in runs.items()}
+        gap = float(np.abs(np.subtract(first.losses, second.losses)).max())
+        if comm.rank == 0:
+            for name, figures in told.items():
+                print(f"{name:>10}: {figures}")
+            print(f"{given.backends[0]} / {given.backends[1]}: {median(ratios):.2f} by the clock")
+            figures = {"ratio": median(ratios), "ratios": ratios, "gap": gap}
+            nnz = snapshot.matrix("gcn").num_edges
+            finish(
+                {**figures, "backend": told, "ranks": comm.size, "entries": nnz, **vars(given)},
+                SEED,
+            )
+
+
+if __name__ == "__main__":
+    main()

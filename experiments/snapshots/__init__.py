@@ -1,0 +1,37 @@
+"""Snapshots: train a model on those of a log, a signal or a static graph, over a backend.
+
+The names here are loaded when they are first used, so that `neutronstream --help` stays quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .config import SnapshotConfig, load_snapshot_config
+    from .data import SnapshotData, data_of_snapshots
+    from .fit import fit_snapshots
+
+__all__ = [
+    "SnapshotConfig",
+    "SnapshotData",
+    "data_of_snapshots",
+    "fit_snapshots",
+    "load_snapshot_config",
+]
+
+_HOMES = {
+    "SnapshotConfig": ".config",
+    "SnapshotData": ".data",
+    "data_of_snapshots": ".data",
+    "fit_snapshots": ".fit",
+    "load_snapshot_config": ".config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public name, loaded from its module on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,216 @@
+"""The report of a run on snapshots as one self-contained HTML page, in the house style of `page`.
+
+It is a function of the report alone, in plain types; every text is escaped there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..charts import line_chart, stroke
+from ..page import _STYLE, _listed, _pairs, _section, _text, _tile
+from ..report import format_number
+from .summary import COUNTS, LOWER, PARTS, format_bytes
+
+
+def render_snapshots(report: Mapping[str, Any]) -> str:
+    """The report as an HTML page."""
+    model, backend = str(report["config"]["model"]), report["backend"]
+    title = f"{model} on the snapshots of {report['log']}"
+    body = [
+        f"<h1>{_text(title)}</h1>",
+        f'<p class="soft">{_text(_subtitle(report))}</p>',
+        _tiles(report, model),
+        _section("Scores", _scores(report, model) + _listed(report["verdict"]) + _rule(report)),
+        f'<div class="charts">{_charts(report)}</div>',
+        _section(
+            f"Bytes by purpose, one epoch of training, {backend['name']}",
+            _traffic(report["traffic"]) + _said(f"backend: {backend['reason']}"),
+        ),
+        _section(
+            f"Balance over {backend['ranks']} {_plural('rank', backend['ranks'])}",
+            _balance(report["balance"]),
+        ),
+        '<div class="columns">',
+        _section("Snapshots", _pairs(report["snapshots"], report["split"])),
+        _section("Seconds", _pairs(report["throughput"])),
+        _section("Settings", _pairs(report["config"])),
+        _section("Versions", _pairs(report["versions"])),
+        "</div>",
+        _section("Notes", _listed(report["notes"])),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(title)}</title><style>{_STYLE}</style></head>\n<body><main>"
+        + "\n".join(part for part in body if part)
+        + "</main></body></html>\n"
+    )
+
+
+def _subtitle(report: Mapping[str, Any]) -> str:
+    snapshots, backend = report["snapshots"], report["backend"]
+    count, ranks = snapshots["snapshots"], backend["ranks"]
+    words = [
+        f"{format_number(count)} {_plural('snapshot', count)}",
+        f"{format_number(snapshots['nodes'])} nodes",
+        f"backend {backend['name']} on {ranks} {_plural('rank', ranks)}",
+        f"{len(report['epochs'])} epochs, tested once with the weights of epoch "
+        f"{report['split']['best_epoch']}, the best on validation",
+    ]
+    return ", ".join(words)
+
+
+def _tiles(report: Mapping[str, Any], model: str) -> str:
+    metric, metrics = report["metric"], report["metrics"]
+    rivals = [scores["test"][metric] for name, scores in metrics.items() if name != model]
+    known = [value for value in rivals if value is not None]
+    best = (max if report["higher_is_better"] else min)(known) if known else None
+    throughput = report["throughput"]
+    tiles = [
+        (
+            f"{metric.upper()}, test",
+            format_number(metrics[model]["test"][metric]),
+            f"best baseline {format_number(best)}",
+        ),
+        (
+            "An epoch of training",
+            f"{format_number(throughput['train_seconds_an_epoch'])} s",
+            f"{format_number(throughput['seconds'])} s in all",
+        ),
+        (
+            "Sent in an epoch",
+            format_bytes(throughput["bytes_an_epoch"]),
+            f"by {report['backend']['name']}, all ranks",
+        ),
+    ]
+    return '<div class="tiles">' + "".join(_tile(*tile) for tile in tiles) + "</div>"
+
+
+def _scores(report: Mapping[str, Any], model: str) -> str:
+    """The table: a row a scorer and part, the best of each part in bold."""
+    metrics = report["metrics"]
+    names = [name for name in metrics[model]["test"] if name not in COUNTS]
+    bodies = []
+    for part, words in PARTS.items():
+        rows = []
+        for scorer, scores in metrics.items():
+            cells = "".join(
+                _cell(scores[part][name], name, [other[part][name] for other in metrics.values()])
+                for name in names
+            )
+            own = f"<strong>{_text(scorer)}</strong>" if scorer == model else _text(scorer)
+            count = format_number(scores[part]["answers"])
+            rows.append(f"<tr><td>{own}</td><td>{words}</td>{cells}<td>{count}</td></tr>")
+        bodies.append(f"<tbody>{''.join(rows)}</tbody>")
+    head = "".join(f"<th>{_text(name.replace('_', ' ').upper())}</th>" for name in names)
+    return (
+        f"<table><thead><tr><th>Scorer</th><th>Part</th>{head}<th>Answers</th></tr></thead>"
+        f"{''.join(bodies)}</table>"
+    )
+
+
+def _cell(value: Any, name: str, others: Sequence[Any]) -> str:
+    known = [other for other in others if other is not None]
+    best = (min if name in LOWER else max)(known) if known else None
+    text = format_number(value, name)
+    return f"<td><b>{text}</b></td>" if value is not None and value == best else f"<td>{text}</td>"
+
+
+def _rule(report: Mapping[str, Any]) -> str:
+    words = str(report["ranking"]["what"])
+    if report["metric"] in LOWER:
+        words += "; lower is better"
+    return _said(words[:1].upper() + words[1:] + ".")
+
+
+def _charts(report: Mapping[str, Any]) -> str:
+    """Training loss, the metric on validation, and bytes, a point an epoch."""
+    epochs, metric = report["epochs"], report["metric"]
+    best = report["split"]["best_epoch"]
+    charts = [
+        _over_epochs(epochs, "Training loss", {"training": "train_loss"}, "mean of an epoch"),
+        _over_epochs(
+            epochs,
+            f"Validation {metric.upper()}",
+            {"validation": f"val_{metric}"},
+            f"best after epoch {best}",
+            _floor(report),
+        ),
+    ]
+    return "".join(charts)
+
+
+def _floor(report: Mapping[str, Any]) -> dict[str, float]:
+    """What each baseline has on validation, as level lines."""
+    model, metric = report["config"]["model"], report["metric"]
+    found = {name: scores["val"][metric] for name, scores in report["metrics"].items()}
+    return {name: v for name, v in found.items() if name != model and v is not None}
+
+
+def _over_epochs(
+    epochs: Sequence[Mapping[str, Any]],
+    title: str,
+    lines: Mapping[str, str],
+    words: str,
+    levels: Mapping[str, float] | None = None,
+) -> str:
+    places = [float(epoch["epoch"]) for epoch in epochs]
+    series = {
+        name: [(x, epoch.get(key)) for x, epoch in zip(places, epochs, strict=True)]
+        for name, key in lines.items()
+    }
+    for name, value in (levels or {}).items():
+        series[name] = [(x, value) for x in dict.fromkeys((places[0], places[-1]))]
+    legend = "".join(
+        f'<span><svg viewBox="0 0 26 10" aria-hidden="true"><g class="line c{number % 6}">'
+        f'<path d="M0 5H26" {stroke(number)}/></g></svg>{_text(name)}</span>'
+        for number, name in enumerate(series)
+    )
+    drawn = line_chart(title, series, x_label="epoch")
+    return _section(title, f'<p class="legend">{legend}<span>{_text(words)}</span></p>{drawn}')
+
+
+def _traffic(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not any(row["bytes"] for row in rows):
+        return '<p class="soft">One rank sends nothing.</p>'
+    cells = "".join(
+        f"<tr><td>{_text(row['purpose'])}</td><td>{format_number(row['exchanges'])}</td>"
+        f"<td>{format_number(row['bytes'])}</td><td>{format_number(row['imbalance'])}</td></tr>"
+        for row in rows
+        if row["bytes"]
+    )
+    return (
+        "<table><thead><tr><th>Purpose</th><th>Exchanges</th><th>Bytes, all ranks</th>"
+        f"<th>Largest / mean</th></tr></thead><tbody>{cells}</tbody></table>"
+    )
+
+
+def _balance(found: Mapping[str, Any]) -> str:
+    words = {
+        "rows": "rows of nodes",
+        "work": "edges x columns of one product with each snapshot",
+        "bytes": "bytes sent in an epoch",
+        "cpu_seconds": "seconds of CPU in an epoch",
+    }
+    rows = "".join(
+        f"<tr><td>{words[name]}</td>"
+        + "".join(f"<td>{format_number(value)}</td>" for value in of["ranks"])
+        + f"<td>{format_number(of['imbalance'])}</td></tr>"
+        for name, of in found.items()
+    )
+    count = len(found["rows"]["ranks"])
+    head = "".join(f"<th>Rank {rank}</th>" for rank in range(count))
+    return (
+        f"<table><thead><tr><th>What</th>{head}<th>Largest / mean</th></tr></thead>"
+        f"<tbody>{rows}</tbody></table>"
+    )
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def _said(words: str) -> str:
+    return f'<p class="soft">{_text(words)}</p>'

@@ -1,0 +1,119 @@
+"""What a finished run on snapshots says of itself: the report, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..report import to_plain
+from ..summary import TIE_RULE, versions
+from .tasks import Outputs, Task
+from .traffic import balance, by_purpose, bytes_of
+from .trainer import SnapshotTrainer, mean_of
+
+if TYPE_CHECKING:
+    from .fit import Backend
+
+PARTS = {"test": "test", "val": "validation"}
+"""The parts that are scored, with the words for them."""
+
+LOWER = frozenset({"mse", "mae", "mae_in_units", "mar"})
+"""Scores of which less is better."""
+
+COUNTS = ("answers", "unscored")
+
+
+def make_snapshot_report(
+    trainer: SnapshotTrainer, outputs: Mapping[str, Outputs], backend: Backend
+) -> dict[str, Any]:
+    """The report of a run whose epochs are done, in JSON's own types."""
+    data, config, done, task = trainer.data, trainer.config, trainer.done, trainer.task
+    best = None if done.best is None else done.epochs[done.best]
+    metrics: dict[str, dict[str, dict[str, float]]] = {}
+    for part, found in outputs.items():
+        metrics.setdefault(config.model, {})[part] = task.measure(found, part)
+        for name, scores in task.baselines(part).items():
+            metrics.setdefault(name, {})[part] = scores
+    edges = [snapshot.adjacency.num_edges for snapshot in data.snapshots]
+    return to_plain(  # type: ignore[no-any-return]
+        {
+            "log": data.name,
+            "task": data.kind,
+            "metric": task.metric,
+            "higher_is_better": task.higher,
+            "metrics": metrics,
+            "verdict": verdict(task, metrics, config.model),
+            "epochs": done.epochs,
+            "snapshots": {
+                "snapshots": len(data.snapshots),
+                "nodes": data.num_nodes,
+                "features": data.in_width(),
+                "edges, mean": float(np.mean(edges)),
+                "edges, most": max(edges),
+                "events": data.events,
+            },
+            "split": _split(trainer) | {"best_epoch": None if best is None else best["epoch"]},
+            "backend": {
+                "name": backend.name,
+                "ranks": trainer.comm.size,
+                "reason": backend.reason,
+                "options": dict(backend.options),
+            },
+            "traffic": by_purpose(done.ranks),
+            "balance": balance(trainer.propagator, data, config.width, done.ranks),
+            "throughput": {
+                "seconds": done.seconds,
+                "train_seconds_an_epoch": mean_of(e["train_seconds"] for e in done.epochs),
+                "bytes_an_epoch": mean_of(e["bytes"] for e in done.epochs),
+                "bytes_before_training": bytes_of(trainer.set_up),
+            },
+            "ranking": {
+                "what": task.words,
+                **({"tie_rule": TIE_RULE} if data.kind == "links" else {}),
+                "data_checksum": data.checksum,
+            },
+            "config": config.model_dump(),
+            "versions": versions(),
+            "notes": list(data.notes),
+        }
+    )
+
+
+def verdict(
+    task: Task, metrics: Mapping[str, Mapping[str, Mapping[str, float]]], model: str
+) -> list[str]:
+    """Whom the model beats on the test part by the task's metric, a sentence a baseline."""
+    own = metrics[model]["test"][task.metric]
+    lines = []
+    for name, scores in metrics.items():
+        if name != model:
+            theirs = scores["test"][task.metric]
+            won = task.is_better(own, theirs)
+            word = "beats" if won else "does not beat"
+            figures = f"{own:.4f} against {theirs:.4f}"
+            lines.append(f"{model} {word} {name} on {task.metric.upper()}: {figures}")
+    return lines
+
+
+def _split(trainer: SnapshotTrainer) -> dict[str, Any]:
+    data = trainer.data
+    if data.kind == "classes":
+        return {f"{part}_nodes": int(mask.sum()) for part, mask in data.masks.items()}
+    spans = (("train", data.train), ("val", data.val), ("test", data.test))
+    return {f"{part}_steps": len(steps) for part, steps in spans}
+
+
+def format_bytes(count: float | None) -> str:
+    """A number of bytes for reading.
+
+    >>> format_bytes(1536), format_bytes(0)
+    ('1.5 KiB', '0 bytes')
+    """
+    if count is None:
+        return "-"
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"

@@ -1,0 +1,80 @@
+"""The learned half of a graph convolution, applied to what the operator has sent along the edges.
+
+Parameters are named as in torch_geometric's layers, so that the weights of one fit the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class Convolution(nn.Module):
+    """W A x + b, given A x: (n, in) -> (n, width); torch_geometric's `GCNConv`."""
+
+    def __init__(self, in_width: int, width: int) -> None:
+        super().__init__()
+        self.lin = nn.Linear(in_width, width, bias=False)
+        self.bias = nn.Parameter(torch.zeros(width))
+        nn.init.xavier_uniform_(self.lin.weight)
+
+    def forward(self, spread: Tensor) -> Tensor:
+        """(n, in) -> (n, width)."""
+        return self.lin(spread) + self.bias  # type: ignore[no-any-return]
+
+
+class ChebyshevFilter(nn.Module):
+    """The sum over k of W_k T_k(L) x, and b; torch_geometric's `ChebConv`.
+
+    It takes the terms T_k(L) x, which several filters share.
+    """
+
+    def __init__(self, in_width: int, width: int, orders: int) -> None:
+        super().__init__()
+        self.lins = nn.ModuleList(nn.Linear(in_width, width, bias=False) for _ in range(orders))
+        self.bias = nn.Parameter(torch.zeros(width))
+        for lin in self.lins:
+            nn.init.xavier_uniform_(lin.weight)  # type: ignore[arg-type]
+
+    def forward(self, terms: Sequence[Tensor]) -> Tensor:
+        """`orders` terms (n, in) -> (n, width)."""
+        found: Tensor = self.bias
+        for lin, term in zip(self.lins, terms, strict=True):
+            found = found + lin(term)
+        return found
+
+
+def check_orders(orders: int) -> None:
+    """Raises ValueError unless there is a Chebyshev polynomial at least."""
+    if orders < 1:
+        raise ValueError(f"`orders` must be at least 1 Chebyshev polynomial: got {orders}")
+
+
+def take_weights(
+    model: Model, layer: nn.Module, names: Mapping[str, str] | None = None, **wanted: Any
+) -> Model:
+    """The model with the weights of a layer of PyTorch Geometric Temporal, in its precision.
+
+    Parameters go by the layer's names without a leading underscore, or by what `names` says.
+    `wanted` are attributes that the layer must have for both to be the same model.
+
+    Raises:
+        ValueError: if one of them is another.
+    """
+    for name, value in wanted.items():
+        if getattr(layer, name) != value:
+            raise ValueError(
+                f"`layer` must have {name}={value!r}, which is all that is built here: got "
+                f"{getattr(layer, name)!r}"
+            )
+    weights = {
+        (names or {}).get(name, name.removeprefix("_")): value
+        for name, value in layer.state_dict().items()
+    }
+    model.to(next(layer.parameters()).dtype).load_state_dict(weights)
+    return model

@@ -1,0 +1,30 @@
+"""Lazy message passing (RETEXO): stages trained one after the other, one exchange of rows each."""
+
+from .clients import Clients, simulate_clients, tree_bytes
+from .costs import NETWORKS, Network, Shape, end_to_end_bytes, lazy_bytes, traffic_ratio
+from .delta import DeltaHalo
+from .engine import LazySettings, LazyTrainer
+from .part import Part
+from .propagator import LazyPropagator
+from .twin import EndToEnd
+from .windows import Drift, LazyWindows
+
+__all__ = [
+    "NETWORKS",
+    "Clients",
+    "DeltaHalo",
+    "Drift",
+    "EndToEnd",
+    "LazyPropagator",
+    "LazySettings",
+    "LazyTrainer",
+    "LazyWindows",
+    "Network",
+    "Part",
+    "Shape",
+    "end_to_end_bytes",
+    "lazy_bytes",
+    "simulate_clients",
+    "traffic_ratio",
+    "tree_bytes",
+]

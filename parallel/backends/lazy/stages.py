@@ -1,0 +1,146 @@
+"""Stages: one layer each, with what it needs to be trained alone.
+
+A stage takes rows that do not change while it is trained: own rows aggregated once (GCN, SAGE), or
+own and halo rows that attention weighs anew each round (GAT).  All but the last have an auxiliary
+classifier, which is thrown away after training unless its logits are what goes to the next stage.
+Layers are those of the RETEXO release (dropout, convolution, layer norm, rectifier), except that
+the aggregate is kept before any dropout, and that attention's heads stand side by side within.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ....storage.counter import key_of
+from ....storage.sparse import SparseMatrix
+from ....stream import Int64
+from ..sparse import attend, heads_of, multiply
+from . import kernels
+from .part import LocalGraph
+
+Kind = Literal["mlp", "gcn", "sage", "gat"]
+Drop = Callable[[Tensor, Int64], Tensor]
+"""Some of the numbers of rows set to 0, given the nodes that the rows are of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a stage is applied to: m rows out."""
+
+    x: Tensor  # (u, w) m aggregated rows, or, for attention, the rows that are weighed
+    nodes: Int64  # (u,) of which nodes
+    matrix: SparseMatrix | None = None  # (m, u) for attention
+    receivers: Int64 | None = None  # (m,) which rows of x are the receivers, for attention
+
+    def take(self, rows: Int64) -> Inputs:
+        """What is needed for some of the m rows."""
+        if self.matrix is None or self.receivers is None:
+            return Inputs(self.x[torch.from_numpy(rows)], self.nodes[rows])
+        some = self.matrix.take_rows(rows)
+        columns = np.unique(some.indices).astype(np.int64)  # a loop each: receivers are there
+        receivers = np.searchsorted(columns, self.receivers[rows])
+        x = self.x[torch.from_numpy(columns)]
+        return Inputs(x, self.nodes[columns], some.take_columns(columns), receivers)
+
+
+def gather_inputs(kind: Kind, graph: LocalGraph, own: Tensor, halo: Tensor) -> Inputs:
+    """The inputs for all own rows, given (n, d) and (h, d); exact gradients go to both."""
+    nodes = graph.nodes[: graph.num_own]
+    if kind == "mlp":
+        return Inputs(own, nodes)
+    full = torch.cat((own, halo))
+    if kind == "gcn":
+        return Inputs(multiply(graph.gcn, full), nodes)
+    if kind == "sage":
+        return Inputs(torch.cat((own, multiply(graph.mean, full)), dim=1), nodes)
+    return Inputs(full, graph.nodes, graph.looped, np.arange(graph.num_own))
+
+
+class Stage(nn.Module):
+    """A layer: `hidden` gives (m, width), `forward` the class scores (m, C)."""
+
+    def __init__(
+        self, kind: Kind, in_width: int, width: int, classes: int, *, is_last: bool, heads: int
+    ) -> None:
+        super().__init__()
+        self.kind, self.is_last = kind, is_last
+        self.width = classes if is_last else width
+        self.heads = heads if kind == "gat" else 1
+        each = self.width if is_last else self.width // self.heads
+        if self.width != each * self.heads and not is_last:
+            raise ValueError(f"`hidden` must be a multiple of {heads} heads: got {width}")
+        if kind == "gat":
+            self.conv = nn.Linear(in_width, self.heads * each, bias=False)
+            self.receiver = nn.Parameter(torch.empty(self.heads, each))
+            self.sender = nn.Parameter(torch.empty(self.heads, each))
+            self.bias = nn.Parameter(torch.zeros(self.width))
+            nn.init.xavier_uniform_(self.receiver)
+            nn.init.xavier_uniform_(self.sender)
+        else:
+            self.conv = nn.Linear(2 * in_width if kind == "sage" else in_width, self.width)
+            nn.init.zeros_(self.conv.bias)
+        nn.init.xavier_uniform_(self.conv.weight)
+        self.norm = None if is_last else nn.LayerNorm(self.width)
+        self.head = None if is_last else nn.Linear(self.width, classes)
+
+    def hidden(self, inputs: Inputs, drop: Drop | None = None) -> Tensor:
+        """The stage's outputs without its auxiliary classifier: (m, width)."""
+        x = inputs.x if drop is None else drop(inputs.x, inputs.nodes)
+        out = self._attend(inputs, self.conv(x)) if self.kind == "gat" else self.conv(x)
+        return out if self.norm is None else torch.relu(self.norm(out))
+
+    def _attend(self, inputs: Inputs, z: Tensor) -> Tensor:
+        assert inputs.matrix is not None and inputs.receivers is not None
+        by_head = z.unflatten(1, (self.heads, -1))  # (u, h, d)
+        sender = (by_head * self.sender).sum(-1)  # (u, h)
+        receiver = (by_head * self.receiver).sum(-1)[torch.from_numpy(inputs.receivers)]  # (m, h)
+        heads = heads_of(self.heads, by_head.shape[2])
+        found = attend(inputs.matrix, z, receiver, sender, heads)  # (m, h d)
+        if self.is_last:
+            found = found.unflatten(1, (self.heads, -1)).mean(1)
+        return found + self.bias
+
+    def forward(self, inputs: Inputs, drop: Drop | None = None) -> Tensor:
+        """Class scores: (m, C)."""
+        found = self.hidden(inputs, drop)
+        scores: Tensor = found if self.head is None else self.head(found)
+        return scores
+
+
+def dropout(share: float, seed: int, stage: int, turn: int) -> Drop | None:
+    """Dropout as a function of seed, stage, round and node, so that ranks agree on every row."""
+    if share == 0:
+        return None
+    key = key_of(seed, f"dropout {stage} {turn}")
+
+    def drop(x: Tensor, nodes: Int64) -> Tensor:
+        kept = torch.empty_like(x, requires_grad=False)
+        rows = x.detach().numpy()
+        with np.errstate(over="ignore"):  # uint64 wraps on purpose
+            kernels.draw_kept(key, nodes, share, rows, not x.requires_grad, kept.numpy())
+        return x * kept
+
+    return drop
+
+
+def flat_weights(stage: nn.Module) -> Tensor:
+    """All parameters in one row."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in stage.parameters()])
+
+
+def set_weights(stage: nn.Module, flat: Tensor) -> None:
+    """The inverse of `flat_weights`."""
+    sizes = [parameter.numel() for parameter in stage.parameters()]
+    for parameter, part in zip(stage.parameters(), torch.split(flat, sizes), strict=True):
+        parameter.data.copy_(part.view_as(parameter))
+
+
+def count_parameters(stage: nn.Module) -> int:
+    """How many numbers the stage learns."""
+    return sum(parameter.numel() for parameter in stage.parameters())

@@ -1,0 +1,106 @@
+"""Lazy training of the snapshots of a dynamic graph, a window at a time.
+
+The snapshots of a window are trained together: one exchange a stage for all of them.  Between
+trainings the weights are frozen, and rows cross only where something has changed; when the newest
+window is predicted badly the last stage is trained again, which needs no row, and if that does not
+help, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from ...comm import ALONE, Comm
+from .delta import DeltaHalo
+from .engine import LazySettings, LazyTrainer
+from .part import Part
+from .stages import Stage
+
+Act = Literal["none", "top", "all"]
+
+
+@dataclass
+class Drift:
+    """When to train again: a loss above `1 + tolerance` times the mean so far, or every `period`
+    windows."""
+
+    tolerance: float = 0.1
+    period: int | None = None
+    windows: int = 0
+    mean: float = 0.0  # of the losses that were good enough
+
+    def is_bad(self, loss: float) -> bool:
+        """Whether a loss is too far above the mean of the earlier ones."""
+        return self.windows > 0 and not loss <= (1 + self.tolerance) * self.mean
+
+    def is_due(self) -> bool:
+        """Whether this window is one of those at which everything is trained."""
+        return self.windows == 0 or (self.period is not None and self.windows % self.period == 0)
+
+    def see(self, loss: float) -> None:
+        """Takes note of the loss that a window was left with."""
+        self.windows += 1
+        self.mean += (loss - self.mean) / self.windows
+
+
+class LazyWindows:
+    """Trains on one window after the other; every rank does the same steps."""
+
+    def __init__(
+        self,
+        settings: LazySettings,
+        comm: Comm = ALONE,
+        *,
+        eps: float = 0.0,
+        drift: Drift | None = None,
+        top_rounds: int | None = None,
+    ) -> None:
+        self.settings, self.comm = settings, comm
+        self.drift = drift or Drift()
+        self.delta = DeltaHalo(eps)
+        self.trainer: LazyTrainer | None = None  # of the newest window
+        self._top_rounds = top_rounds
+        self._stages: list[Stage] | None = None
+
+    def step(self, parts: Sequence[Part]) -> Act:
+        """Takes in a window, this rank's part of each snapshot; says what was trained for it."""
+        due = self._stages is None or self.drift.is_due()
+        trainer = self.open(parts, adopt=not due)
+        act: Act = "all" if due else "none"
+        if not due and self.drift.is_bad(self.loss(trainer)):
+            act = "top"
+            trainer.train_stage(len(trainer.stages) - 1, rounds=self._top_rounds)
+            if self.drift.is_bad(self.loss(trainer)):
+                act = "all"
+        if act == "all":
+            trainer.train()
+        self._stages = trainer.stages
+        self.drift.see(self.loss(trainer))
+        return act
+
+    def open(self, parts: Sequence[Part], *, adopt: bool = True) -> LazyTrainer:
+        """A window's trainer with the weights so far.
+
+        To `adopt` them is to work out what they give here: rows cross where they have changed.
+        """
+        part = Part.of_window(parts)
+        self.trainer = LazyTrainer(part, self.settings, self.comm, delta=self.delta)
+        if self._stages is not None and adopt:
+            self.trainer.adopt(self._stages)
+        elif self._stages is not None:
+            self.trainer.begin_from(self._stages)
+        return self.trainer
+
+    def loss(self, trainer: LazyTrainer) -> float:
+        """The mean loss on the window's nodes to choose by, over all ranks."""
+        rows = np.flatnonzero(trainer.part.val)
+        scores = trainer.predict()[torch.from_numpy(rows)]
+        labels = torch.from_numpy(trainer.part.labels[rows])
+        total = functional.cross_entropy(scores, labels, reduction="sum").double().reshape(1)
+        return float(trainer.gate.metrics(total)) / trainer.sizes[1]

@@ -1,0 +1,50 @@
+"""Over ranks and backends a run is that of one process; the command speaks with one voice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ...parallel.backends.run import held_on_ranks
+from ..test_cli_ranks import alone, launch, refusal_by_all, report_of
+from . import run_promises
+from .run_promises import PROMISES, assert_alike
+from .small import write_habit
+
+WORDS = ("snapshots", "habit.csv", "--period", "1d", "--epochs", "2", "--width", "6", "--names")
+COMMAND = (*WORDS, "5", "--dtype", "float64")
+
+
+@pytest.mark.parametrize("count", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_promises_hold_on_ranks(count: int) -> None:
+    found = held_on_ranks(count, run_promises.__name__)
+    assert set(found) == {promise.__name__ for promise in PROMISES}
+    if count > 1:
+        assert "the ranks differ in data" in found["ranks_that_differ_are_told"]
+        assert "ms a step" in found["auto_says_why"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with habit.csv."""
+    return write_habit(tmp_path_factory.mktemp("snapshots") / "habit.csv").parent
+
+
+@pytest.mark.parametrize("launcher", ["mpiexec", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_the_command_over_two_ranks_is_one_run_with_one_voice(place: Path, launcher: str) -> None:
+    words: tuple[Any, ...] = (*COMMAND, "--backend", "tensor", "--json")
+    report, err = report_of(launch(place, 2, *words, "--output", launcher, launcher=launcher))
+    assert sum(line.startswith("training: 100%") for line in err.splitlines()) == 1
+    assert_alike(report, alone(place, *COMMAND, "--output", f"{launcher}_alone"))
+    assert report["folder"] == launcher
+    stored = json.loads((place / launcher / "report.json").read_text())
+    assert stored == {name: value for name, value in report.items() if name != "folder"}
+
+
+def test_ranks_that_fail_alike_say_so_once(place: Path) -> None:
+    said = refusal_by_all(launch(place, 2, *COMMAND, "--backend", "single", "--output", "single"))
+    assert said == "error: backend `single` runs on one rank: got 2; choose another"
+    assert not (place / "single").exists()

@@ -1,0 +1,200 @@
+"""Lazy message passing: its promises on one to four ranks, clients, costs and settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from neutronstream.parallel.backends import Ownership
+from neutronstream.parallel.backends.lazy import (
+    NETWORKS,
+    DeltaHalo,
+    EndToEnd,
+    LazySettings,
+    LazyTrainer,
+    Network,
+    Part,
+    simulate_clients,
+    traffic_ratio,
+    tree_bytes,
+)
+from neutronstream.parallel.backends.lazy.gate import Phase
+from neutronstream.parallel.backends.lazy.stages import count_parameters
+from neutronstream.parallel.comm import ALONE
+from neutronstream.storage import Snapshot, SparseMatrix
+
+from . import lazy_promises
+from .lazy_promises import KINDS, PAYLOADS, SMALL, graph, masks_of, part_of
+from .run import Promise, held_on_ranks
+
+MODULE = lazy_promises.__name__
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_promises_on_ranks(count: int) -> None:
+    held_on_ranks(count, MODULE)
+
+
+def test_the_books_equal_the_formulas_on_eight_ranks() -> None:
+    held_on_ranks(8, MODULE, lazy_promises.keeps_books_that_equal_the_formulas)
+
+
+@pytest.mark.parametrize("promise", lazy_promises.PROMISES, ids=lambda promise: promise.__name__)
+def test_promises_on_one_rank(promise: Promise) -> None:
+    promise(ALONE)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_learns_with_every_payload(kind: str, payload: str) -> None:
+    settings = replace(SMALL, kind=kind, payload=payload, rounds=60, dropout=0.1)  # type: ignore[arg-type]
+    trainer = LazyTrainer(part_of(ALONE, graph()), settings)
+    trainer.train()
+    for history in trainer.histories.values():
+        assert history.losses[-1] < 0.8 * history.losses[0]
+    assert trainer.accuracy(trainer.part.train) > 0.6
+
+
+def test_the_weights_that_chose_best_are_kept_and_patience_ends_a_stage() -> None:
+    settings = replace(SMALL, rounds=200, learning_rate=0.05, patience=5, hops=1, dropout=0.0)
+    trainer = LazyTrainer(part_of(ALONE, graph()), settings)
+    history = trainer.train_stage(0)
+    assert history.rounds == history.best + 6 < 200
+    assert history.accuracies[history.best] == max(history.accuracies)
+    assert trainer.accuracy(trainer.part.val) == max(history.accuracies)
+
+
+def test_one_node_a_client_sends_and_receives_what_its_degrees_say() -> None:
+    snapshot = graph()
+    into, out = np.zeros(97, np.int64), np.zeros(97, np.int64)
+    for v, u in zip(snapshot.adjacency.row_of, snapshot.adjacency.indices, strict=True):
+        into[v] += u != v
+        out[u] += u != v
+    for payload, widths in (("raw+hidden", [9, 8]), ("hidden", [0, 8, 8]), ("logits", [0, 7, 7])):
+        settings = replace(SMALL, payload=payload)  # type: ignore[arg-type]
+        found = simulate_clients(snapshot, masks_of(snapshot), settings, participants=10)
+        stages = zip(found.rows_sent, found.rows_received, widths, strict=True)
+        for sent, received, width in stages:
+            assert sent.sum() == received.sum()
+            assert np.array_equal(sent + received, (into + out) * width * 8)
+        sizes = [count_parameters(stage) * 8 for stage in found.trainer.stages]
+        assert (found.participations.sum(), found.participations.max()) == (
+            4 * 10 * len(sizes),
+            max(found.participations),
+        )
+        assert not found.participations[~masks_of(snapshot)[0]].any()
+        assert found.gradients_sent.sum() == 4 * 10 * sum(sizes)
+        idle = ~masks_of(snapshot)[0] & ~masks_of(snapshot)[1]
+        assert set(found.weights_received[idle]) == {sum(sizes)}
+        assert found.total.max() >= found.total[int(into.argmax())]
+        assert found.total.sum() - found.server == 2 * sum(int(s.sum()) for s in found.rows_sent)
+
+
+def test_a_broadcast_is_sent_once() -> None:
+    snapshot = graph()
+    found = simulate_clients(snapshot, masks_of(snapshot), SMALL, medium="broadcast")
+    into, out = (np.bincount(end, minlength=97) for end in _ends(snapshot))
+    assert np.array_equal(found.rows_sent[0], (out > 0) * 9 * 8)
+    assert np.array_equal(found.rows_received[0], into * 9 * 8)
+
+
+def _ends(snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray]:
+    matrix = snapshot.adjacency
+    others = matrix.row_of != matrix.indices
+    return matrix.row_of[others], matrix.indices[others]
+
+
+def test_clients_who_all_take_part_learn_as_one_process_does() -> None:
+    snapshot = graph()
+    found = simulate_clients(snapshot, masks_of(snapshot), SMALL)
+    alone = LazyTrainer(part_of(ALONE, snapshot), SMALL)
+    alone.train()
+    assert torch.equal(found.trainer.predict(), alone.predict())
+    few = simulate_clients(snapshot, masks_of(snapshot), SMALL, participants=3)
+    assert not torch.equal(few.trainer.predict(), alone.predict())
+
+
+def test_a_computation_tree_costs_what_a_walk_along_it_counts() -> None:
+    snapshot = power_law_without_loops()
+    matrix, widths, parameters = snapshot.adjacency, [5, 4, 3], [20, 12]
+
+    def walk(node: int, layers: int) -> int:
+        numbers = 0
+        row = slice(matrix.indptr[node], matrix.indptr[node + 1])
+        for other in matrix.indices[row].tolist():
+            below = layers - 1
+            numbers += widths[below]  # its embedding comes
+            if below:
+                numbers += widths[below]  # the embedding's gradient goes back
+                numbers += 2 * sum(parameters[:below])  # weights there, their gradient back
+            numbers += walk(other, below) if below else 0
+        return numbers
+
+    expected = [4 * (walk(node, 2) + 2 * sum(parameters)) for node in range(20)]
+    assert tree_bytes(snapshot, widths, parameters).tolist() == expected
+    lazy = simulate_clients(graph(), masks_of(graph()), replace(SMALL, payload="logits", rounds=20))
+    sizes = [count_parameters(stage) for stage in lazy.trainer.stages[1:]]
+    naive = tree_bytes(graph(), [9, 8, 7], sizes, 8) @ np.maximum(lazy.participations, 0)
+    assert naive > 20 * lazy.total.sum()
+
+
+def power_law_without_loops() -> Snapshot:
+    random = np.random.default_rng(0)
+    src, dst = random.integers(0, 20, (2, 70))
+    apart = src != dst
+    return Snapshot(SparseMatrix.from_edges(src[apart], dst[apart], 20))
+
+
+def test_a_phase_lasts_as_long_as_its_slowest_rank() -> None:
+    phases = [[Phase("embed", 1, 100), Phase("grad", 2, 0)], [Phase("embed", 3, 0)] * 2]
+    assert Network(1.0, 10.0).seconds(phases) == 11 + 3
+    with pytest.raises(ValueError, match="`phases` must be as many on every rank"):
+        Network(1.0, 1.0).seconds([phases[0], []])
+    with pytest.raises(ValueError, match="`latency` must be at least 0 and `bandwidth` above 0"):
+        Network(0.0, 0.0)
+    times = {name: network.seconds(phases) for name, network in NETWORKS.items()}
+    assert min(times, key=lambda name: times[name]) == "datacentre"
+
+
+def test_the_ratio_is_that_of_the_published_settings() -> None:
+    assert round(traffic_ratio(1_433, [256], 200), 1) == 61.5  # Cora
+    assert round(traffic_ratio(602, [256], 200)) == 120  # Reddit
+    assert round(traffic_ratio(100, [256], 200)) == 288  # products
+
+
+def test_what_cannot_be_trained_says_why() -> None:
+    with pytest.raises(ValueError, match=r"`payload` must be raw.*, hidden or logits: got 'a'"):
+        LazySettings(payload="a")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`kind` must be mlp, gcn, sage or gat: got 'gin'"):
+        LazySettings(kind="gin")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`dropout` must be a share below 1: got 1"):
+        LazySettings(dropout=1)
+    with pytest.raises(ValueError, match="must be at least 1: got 0, 200, 1, 64 and 8"):
+        LazySettings(hops=0)
+    with pytest.raises(ValueError, match="`hidden` must be a multiple of 3 heads: got 8"):
+        LazyTrainer(part_of(ALONE, graph()), replace(SMALL, kind="gat", heads=3))
+    with pytest.raises(ValueError, match="end to end features and embeddings cross"):
+        EndToEnd(part_of(ALONE, graph()), replace(SMALL, payload="logits"))
+    with pytest.raises(ValueError, match="`part` must be that of rank 0 of 1: got that of rank 1"):
+        base = graph()
+        LazyTrainer(Part.of(base, masks_of(base), Ownership.round_robin(97, 2), 1), SMALL)
+    with pytest.raises(ValueError, match="`masks` must have a value for each of 97 nodes: got 5"):
+        Part.of(graph(), [np.ones(5, bool)] * 3, Ownership.round_robin(97, 1), 0)
+    with pytest.raises(ValueError, match="must have `features` and a `target`"):
+        Part.of(power_law_without_loops(), [], Ownership.round_robin(20, 1), 0)
+    with pytest.raises(ValueError, match="some nodes must be trained on, and some chosen by"):
+        nobody = [np.zeros(97, bool)] * 3
+        LazyTrainer(Part.of(graph(), nobody, Ownership.round_robin(97, 1), 0), SMALL)
+    with pytest.raises(ValueError, match="there is nothing to predict with"):
+        LazyTrainer(part_of(ALONE, graph()), SMALL).predict()
+    with pytest.raises(ValueError, match="`parts` must hold at least one snapshot"):
+        Part.of_window([])
+    with pytest.raises(ValueError, match="`eps` must be at least 0: got -1"):
+        DeltaHalo(-1)
+    with pytest.raises(ValueError, match="`participants` must be at least 1: got 0"):
+        simulate_clients(graph(), masks_of(graph()), SMALL, participants=0)
+    with pytest.raises(ValueError, match="`widths` must be one more than `parameters`"):
+        tree_bytes(graph(), [1], [1])
