@@ -13,18 +13,20 @@ backend executes, which the tests hold it to.
 from __future__ import annotations
 
 import argparse
-import json
-from time import perf_counter
+from collections.abc import Callable, Sequence
+from time import process_time
 from typing import Any
 
 import numpy as np
+import torch
+from common import finish  # type: ignore  # beside this file
 
+from neutronstream.models.snapshots import GCN
+from neutronstream.parallel.backends import FullGraph, make_propagator
 from neutronstream.parallel.backends.hetero import (
     PROFILES,
-    Epoch,
     Load,
     Mapping,
-    Plan,
     Resources,
     busy_times,
     make_plan,
@@ -38,13 +40,17 @@ from neutronstream.parallel.backends.hetero import (
     vertex_parallel,
     with_feedback,
 )
+from neutronstream.parallel.backends.hetero.simulate import Step
 from neutronstream.parallel.backends.partition import imbalance
-from neutronstream.storage import SparseMatrix
+from neutronstream.storage import Snapshot, SparseMatrix
+from neutronstream.storage.sparse import Float64
+
+SEED = 0
 
 
 def hubs(num_nodes: int, num_edges: int) -> SparseMatrix:
     """Directed, power law, ids by falling degree; with self loops."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(SEED)
     share = np.arange(1, num_nodes + 1) ** -0.8
     ends = random.choice(num_nodes, (2, num_edges), p=share / share.sum())
     return SparseMatrix.from_edges(ends[0], ends[1], num_nodes).normalised("loops")
@@ -52,7 +58,7 @@ def hubs(num_nodes: int, num_edges: int) -> SparseMatrix:
 
 def communities(num_nodes: int, num_edges: int) -> SparseMatrix:
     """64 groups; nine of ten edges stay within one, half of the others go to the next."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(SEED)
     src = random.integers(0, num_nodes, num_edges)
     size = num_nodes // 64
     step = random.choice(3, num_edges, p=[0.9, 0.05, 0.05])
@@ -62,68 +68,76 @@ def communities(num_nodes: int, num_edges: int) -> SparseMatrix:
     return SparseMatrix.from_edges(src, dst, num_nodes).normalised("loops")
 
 
-def row(
-    name: str,
-    busy: float,
-    even: float,
-    epoch: Epoch,
-    resources: Resources,
-    copies: int,
-    took: float,
+def measured(
+    steps: Sequence[Step], busy: Float64, resources: Resources, copies: int, took: float
 ) -> dict[str, Any]:
-    """What is told of a rung; times in ms, bytes in kB."""
+    """What is told of a rung; times in ms, bytes in kB, planning in s of CPU."""
+    epoch = run(steps, resources)
     slow = sum(epoch.sent[pair] for pair in resources.slow_links())
     return {
-        "rung": name,
-        "planned": round(1e3 * busy, 2),
-        "clock": round(1e3 * epoch.time, 2),
-        "imbalance": round(even, 2),
-        "slow_kB": round(slow / 1e3),
-        "all_kB": round(float(epoch.sent.sum()) / 1e3),
+        "planned": round(1e3 * float(busy.max()), 1),
+        "clock": round(1e3 * epoch.time, 1),
+        "one port": round(1e3 * run(steps, resources, one_port=True).time, 1),
+        "max/mean": round(imbalance(busy), 2),
+        "slow kB": round(slow / 1e3),
+        "all kB": round(float(epoch.sent.sum()) / 1e3),
         "copies": copies,
         "planning": round(took, 2),
     }
 
 
-def of_plan(
-    name: str, plan: Plan, matrix: SparseMatrix, resources: Resources, load: Load, took: float
-) -> dict[str, Any]:
-    busy = busy_times(plan.stages, load, resources, matrix.degree)
-    epoch = run(vertex_parallel(plan.stages, load, matrix.degree), resources)
-    return row(name, busy.max(), imbalance(busy), epoch, resources, plan.copies, took)
+def rungs(matrix: SparseMatrix, resources: Resources, load: Load) -> dict[str, dict[str, Any]]:
+    """One after the other."""
+    speed = resources.speed
 
+    def moved(mapping: Mapping) -> Mapping:
+        return refined(matrix, mapping, resources, load)
 
-def rungs(matrix: SparseMatrix, resources: Resources, load: Load) -> list[dict[str, Any]]:
-    """One after the other; `planning` is seconds from the start of each rung's own work."""
-    found = []
-
-    def tell(name: str, mapping: Mapping, start: float, **options: bool) -> None:
-        migrates = {"copies": False, "relays": False} | options
-        plan = make_plan(matrix, mapping.ownership, resources, load, layers=load.hops, **migrates)
-        found.append(of_plan(name, plan, matrix, resources, load, perf_counter() - start))
-
-    start = perf_counter()
-    tell("equal parts", map_equal(matrix, resources, load), start)
-    start = perf_counter()
-    tell("parts by speed", map_by_shares(matrix, resources, load, resources.speed), start)
-    start = perf_counter()
-    tell("tree", map_by_tree(matrix, resources, load), start)
-    start = perf_counter()
-    fed = with_feedback(matrix, resources, load)
-    tell("+ feedback", fed, start)
-    moved = refined(matrix, fed, resources, load)
-    tell("+ single nodes", moved, start)
-    tell("+ copies", moved, start, copies=True)
-    tell("+ copies, relays", moved, start, copies=True, relays=True)
-    start = perf_counter()
-    steps = tensor_parallel(matrix.num_rows, matrix.num_edges, load, resources.speed)
-    epoch = run(steps, resources)
-    alone = epoch.sent.T / resources.bandwidth + epoch.sent / resources.bandwidth
-    busy = epoch.computing + alone.sum(0) / 1
-    found.append(
-        row("tensor", busy.max(), imbalance(busy), epoch, resources, 0, perf_counter() - start)
-    )
+    ways: dict[str, tuple[Callable[[], Mapping], bool, bool]] = {
+        "equal parts": (lambda: map_equal(matrix, resources, load), False, False),
+        "parts by speed": (lambda: map_by_shares(matrix, resources, load, speed), False, False),
+        "tree": (lambda: map_by_tree(matrix, resources, load), False, False),
+        "+ feedback": (lambda: with_feedback(matrix, resources, load), False, False),
+        "+ copies (a)": (lambda: with_feedback(matrix, resources, load), True, False),
+        "+ relays (a)": (lambda: with_feedback(matrix, resources, load), True, True),
+        "tree + moves": (lambda: moved(map_by_tree(matrix, resources, load)), False, False),
+        "+ copies (b)": (lambda: moved(map_by_tree(matrix, resources, load)), True, False),
+        "+ relays (b)": (lambda: moved(map_by_tree(matrix, resources, load)), True, True),
+        "moves, relays": (lambda: moved(map_by_tree(matrix, resources, load)), False, True),
+    }
+    found = {}
+    for name, (mapped, copies, relays) in ways.items():
+        start = process_time()
+        owners = mapped().ownership
+        layers = load.hops
+        plan = make_plan(
+            matrix, owners, resources, load, layers=layers, copies=copies, relays=relays
+        )
+        took = process_time() - start
+        busy = busy_times(plan.stages, load, resources, matrix.degree)
+        steps = vertex_parallel(plan.stages, load, matrix.degree)
+        found[name] = measured(steps, busy, resources, plan.copies, took)
+    steps = tensor_parallel(matrix.num_rows, matrix.num_edges, load, speed)
+    alone = run(steps, resources)
+    moving = (alone.sent * resources.pace + alone.sent.T * resources.pace).sum(1) / 2
+    found["tensor by speed"] = measured(steps, alone.computing + moving, resources, 0, 0.0)
     return found
+
+
+def epoch_seconds(matrix: SparseMatrix, load: Load) -> float:
+    """CPU seconds of a real epoch on one process here: what planning is compared with."""
+    num_nodes = matrix.num_rows
+    features = np.ones((num_nodes, load.widths[0]), np.float32)
+    snapshot = Snapshot(matrix, features, np.zeros(num_nodes, np.int64))
+    model = GCN(load.widths)
+    optimiser = torch.optim.Adam(model.parameters())
+    single = make_propagator("single", [snapshot])
+    graph = FullGraph(single, model, snapshot, np.ones(num_nodes, bool), optimiser)
+    graph.step()
+    start = process_time()
+    for _ in range(5):
+        graph.step()
+    return (process_time() - start) / 5
 
 
 def main() -> None:
@@ -131,26 +145,23 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--edges", type=int, default=100_000)
     parser.add_argument("--widths", default="64,64,16")
-    arguments = parser.parse_args()
-    load = Load(tuple(int(width) for width in arguments.widths.split(",")))
-    refined(
-        hubs(64, 200),
-        map_equal(hubs(64, 200), profile("homogeneous"), load),
-        profile("homogeneous"),
-        load,
-    )
-    told: dict[str, Any] = {}
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    load = Load(tuple(int(width) for width in given.widths.split(",")))
+    rungs(hubs(64, 300), profile("fast GPU, slow net"), load)  # compiled
+    told: dict[str, Any] = {"widths": load.widths, "nodes": given.nodes, "edges": given.edges}
     for make in (hubs, communities):
-        matrix = make(arguments.nodes, arguments.edges)
+        matrix = make(given.nodes, given.edges)
+        seconds = epoch_seconds(matrix, load)
+        told[f"{make.__name__}, CPU ms of an epoch here"] = round(1e3 * seconds, 1)
         for name in PROFILES:
             table = rungs(matrix, profile(name), load)
             told[f"{make.__name__}, {name}"] = table
-            print(f"\n{make.__name__}, {name} (ms, kB, s)")
-            print(f"{'':18}" + "".join(f"{column:>11}" for column in list(table[0])[1:]))
-            for line in table:
-                values = list(line.values())
-                print(f"{values[0]:18}" + "".join(f"{value:>11}" for value in values[1:]))
-    print(json.dumps(told))
+            print(f"\n{make.__name__}, {name}; a real epoch takes {1e3 * seconds:.0f} ms here")
+            print(f"{'':16}" + "".join(f"{column:>10}" for column in table["tree"]))
+            for rung, line in table.items():
+                print(f"{rung:16}" + "".join(f"{value:>10}" for value in line.values()))
+    finish(told, SEED)
 
 
 if __name__ == "__main__":

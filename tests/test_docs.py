@@ -94,3 +94,23 @@ def test_every_link_of_the_documents_leads_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_property_of_the_backends_has_a_test_that_exists() -> None:
+    page = (ROOT / "docs/backends.md").read_text()
+    folder = ROOT / "tests/parallel/backends"
+    rows = re.findall(r"^\| (\d+) \| .* \| (.+) \|$", page, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == [*range(1, 26), *range(1, 21)]
+    for number, shown in rows:
+        names = re.findall(r"`([^`]+)`", shown)
+        assert names, f"property {number} is shown nowhere"
+        for name in names:
+            if "/" in name:
+                assert (ROOT / name).exists(), f"property {number} names {name}"
+                continue
+            module, _, test = name.partition(".")
+            text = (folder / f"{module}.py").read_text()
+            assert f"def {test}(" in text, f"property {number} names {name}"
+            if module.endswith("_promises"):
+                listed = text.split("PROMISES", 1)[1]
+                assert re.search(rf"\b{test}\b", listed), f"{name} is not among the promises"

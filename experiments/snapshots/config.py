@@ -99,6 +99,10 @@ class SnapshotConfig(BaseModel):
     decoder: Literal["dot", "mlp"] = Field(
         default="dot", description="What scores a pair of rows of a log's nodes."
     )
+    skip: bool = Field(
+        default=False,
+        description="Answers are read from a node's features, too, not its row alone.",
+    )
     residual: bool = Field(
         default=False, description="A signal's model says by how much the last value changes."
     )

@@ -64,7 +64,8 @@ class SnapshotTrainer:
         self.comm: Comm = propagator.comm
         self.task = _TASKS[data.kind](data, config, propagator)
         model = new_model(data.in_width(), config.width)
-        self.net = nn.ModuleDict({"model": model, "head": self.task.head(model.width)})
+        width = model.width + config.skip * data.in_width()
+        self.net = nn.ModuleDict({"model": model, "head": self.task.head(width)})
         self.net.to(getattr(torch, config.dtype))
         self.optimiser = torch.optim.Adam(
             self.net.parameters(), config.learning_rate, weight_decay=config.weight_decay
@@ -178,7 +179,11 @@ class SnapshotTrainer:
         if step not in self._inputs:
             inputs = self.propagator.inputs(snapshot)
             self._inputs[step] = inputs.to(getattr(torch, self.config.dtype))
-        return self.model(self.propagator, snapshot, self._inputs[step], state)  # type: ignore[no-any-return]
+        rows, state = self.model(self.propagator, snapshot, self._inputs[step], state)
+        if self.config.skip:
+            assert snapshot.features is not None
+            rows = torch.cat((rows, self.propagator.local(snapshot.features).to(rows.dtype)), 1)
+        return rows, state
 
     @property
     def _metric(self) -> str:

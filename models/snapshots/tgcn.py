@@ -58,10 +58,11 @@ class TGCN(SnapshotModel):
 class A3TGCN(SnapshotModel):
     """State and output are h (n, width), a mean over periods of what one T-GCN cell makes of each.
 
-    The features hold `periods` equal parts, one after the other (lags of a signal: one column
-    each, the default).  The cell reads each part with the same h before it, none after another, and
-    learned weights say how much each counts: so does torch_geometric_temporal's `A3TGCN`, where the
-    paper runs the cell through the periods.
+    The features hold `periods` equal parts, one after the other: by default every column is a
+    period, as the lags of a signal are; features that are no history want `periods=1`.  The cell
+    reads each part with the same h before it, none after another, and learned weights say how much
+    each counts: so does torch_geometric_temporal's `A3TGCN`, where the paper runs the cell through
+    the periods.
     """
 
     def __init__(self, in_width: int, width: int, *, periods: int | None = None) -> None:

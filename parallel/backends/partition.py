@@ -51,20 +51,29 @@ def metis(
         ImportError: if pymetis is missing.
         ValueError: if there are not as many shares as ranks, or one is not above 0.
     """
-    part = np.zeros(matrix.num_rows, np.int64)
     given = [1.0] * size if shares is None else [float(share) for share in shares]
     if len(given) != size or min(given) <= 0:
         raise ValueError(f"`shares` must be {size} numbers above 0: got {given}")
-    if size > 1 and matrix.num_rows > size:
-        by_default = matrix.degree + 1 if node_weight is None else node_weight
-        weight = np.asarray(by_default, np.float64)
-        part = _metis(_undirected(matrix, weigh_edges), given, weight, weigh_edges, seed)
-    elif size > 1:  # METIS asks for more nodes than parts
-        return chunk(matrix.num_rows, size)
-    return Ownership.of(part, size)
+    by_default = matrix.degree + 1 if node_weight is None else node_weight
+    graph = undirected(matrix, weigh_edges=weigh_edges)
+    return metis_of(graph, given, np.asarray(by_default, np.float64), weigh_edges, seed)
 
 
-def _undirected(matrix: SparseMatrix, weigh_edges: bool) -> SparseMatrix:
+def metis_of(
+    graph: SparseMatrix,
+    shares: list[float],
+    weight: Float64,
+    weigh_edges: bool = False,
+    seed: int = 0,
+) -> Ownership:
+    """`metis` for a graph that is already `undirected`, as it is when it is parted again."""
+    size = len(shares)
+    if size == 1 or graph.num_rows <= size:  # METIS asks for more nodes than parts
+        return chunk(graph.num_rows, size)
+    return Ownership.of(_metis(graph, shares, weight, weigh_edges, seed), size)
+
+
+def undirected(matrix: SparseMatrix, *, weigh_edges: bool = False) -> SparseMatrix:
     """|A| + |A|^T without loops: an entry a linked pair and direction."""
     apart = matrix.row_of != matrix.indices
     row, column = matrix.row_of[apart], matrix.indices[apart]

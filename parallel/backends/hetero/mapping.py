@@ -16,7 +16,7 @@ import numpy as np
 from ....storage.sparse import Float64, SparseMatrix
 from ....stream import Int64
 from ..ownership import Ownership
-from ..partition import metis
+from ..partition import metis, metis_of, undirected
 from . import kernels
 from .plan import Load, Stage, busy_times, plain_stage
 from .resources import Group, Resources, tree
@@ -75,12 +75,13 @@ def map_by_tree(
     wanted = resources.speed if shares is None else shares
     owner = np.zeros(matrix.num_rows, np.int64)
     weight = node_weight(matrix, load)
-    _part(matrix, tree(resources), np.arange(matrix.num_rows), weight, wanted, owner)
+    graph = undirected(matrix)
+    _part(graph, tree(resources), np.arange(matrix.num_rows), weight, wanted, owner)
     return price(matrix, Ownership.of(owner, resources.size), resources, load)
 
 
 def _part(
-    matrix: SparseMatrix,
+    graph: SparseMatrix,  # undirected, of these nodes
     group: Group,
     nodes: Int64,  # ascending
     weight: Float64,  # (V,)
@@ -91,11 +92,11 @@ def _part(
     if not group.children:
         owner[nodes] = group.workers[0]
         return
-    inner = matrix.take_rows(nodes).take_columns(nodes)
     sums = [float(shares[list(child.workers)].sum()) for child in group.children]
-    found = metis(inner, len(group.children), sums, node_weight=weight[nodes])
+    found = metis_of(graph, sums, weight[nodes])
     for child, rows in zip(group.children, found.rows, strict=True):
-        _part(matrix, child, nodes[rows], weight, shares, owner)
+        inner = graph.take_rows(rows).take_columns(rows) if child.children else graph
+        _part(inner, child, nodes[rows], weight, shares, owner)
 
 
 def with_feedback(
@@ -133,7 +134,7 @@ def refined(
     rows = np.zeros((size, size), np.int64)
     kernels.count_rows(uses, owner, rows)
     hops = range(load.hops)
-    trip = resources.round_trip * sum(map(load.row_bytes, hops))
+    trip = resources.pace * sum(map(load.row_bytes, hops))
     cost = node_weight(matrix, load) * sum(map(load.edge_work, hops))
     work = np.bincount(owner, weights=cost, minlength=size)
     busy = work / resources.speed + ((rows + rows.T) * trip).sum(1)
@@ -145,6 +146,12 @@ def refined(
     return found if found.time < mapping.time else mapping  # the kernel knows no latency
 
 
-def map_nodes(matrix: SparseMatrix, resources: Resources, load: Load) -> Mapping:
-    """The best that this module knows; `matrix` has self loops."""
-    return refined(matrix, with_feedback(matrix, resources, load), resources, load)
+def map_nodes(
+    matrix: SparseMatrix, resources: Resources, load: Load, *, rounds: int = 0
+) -> Mapping:
+    """By the tree, after so many rounds of feedback, with single nodes moved.
+
+    A round costs as much as the tree; what single moves and migration make of it is hardly ever
+    better than what they make of the tree alone (`benchmarks/hetero.py`).
+    """
+    return refined(matrix, with_feedback(matrix, resources, load, rounds), resources, load)

@@ -38,25 +38,20 @@ def make_plan(
 ) -> Plan:
     """The stages of so many layers, with what is worth it migrated; pure.
 
+    `layers` is `load.hops`, or 0 for a model that is not known: then the one stage has relays only.
     `matrix` has self loops.  The planned busy time of the busiest never grows by a migration.
     """
     state = _Copies(matrix, ownership, resources, load)
-    if copies and layers == load.hops:
+    if copies and layers:
         state.migrate()
     stages = [state.stage(hop) for hop in range(layers)]
     plain = plain_stage(matrix, ownership)
     if relays:
-        stages = relayed(stages, resources, load, state.work) if layers else []
-        alone = Load((load.widths[-2], load.widths[-1]), load.itemsize)
-        work = _work(matrix, plain, alone)
-        plain = relayed([plain], resources, alone, work)[0]
+        if layers:
+            stages = relayed(stages, resources, load, state.work)
+        else:
+            plain = relayed([plain], resources, load, state.work)[0]
     return Plan(tuple(stages), plain)
-
-
-def _work(matrix: SparseMatrix, stage: Stage, load: Load) -> Float64:
-    edges = np.array([matrix.degree[rows].sum() for rows in stage.given], np.float64)
-    taken = np.array([len(rows) for rows in stage.taken], np.float64)
-    return edges * load.edge_work(0) + taken * load.node_work(0)
 
 
 def better(new: Float64, old: Float64) -> bool:
@@ -242,7 +237,7 @@ class _Relays:
 
     def _candidates(self, hop: int, giver: int, rank: int) -> tuple[Int64, Int64]:
         """Rows for which another way is shorter, those that gain most first, and the relays."""
-        via, size, trip = self.via[hop], self.resources.size, self.resources.round_trip
+        via, size, trip = self.via[hop], self.resources.size, self.resources.pace
         at_relay = self._at_relay(via)
         # what is needed from its owner, and not handed on to others from here
         nodes = np.flatnonzero((via[rank] == self.owner) & (self.owner == giver) & ~at_relay[rank])

@@ -165,10 +165,11 @@ def link_bytes(stages: Sequence[Stage], load: Load) -> Float64:
 
 
 def busy_times(stages: Sequence[Stage], load: Load, resources: Resources, degree: Int64) -> Float64:
-    """(N,) seconds of each rank an epoch: the model's, in which nothing overlaps.
+    """(N,) seconds of each rank an epoch: comp_i + comm_i, nothing overlaps.
 
     comp_i = sum over layers of (edges of `given` x edge_work + rows of `taken` x node_work) / P_i;
-    comm_i = sum over its links, both directions, of bytes / W and a latency a message.
+    comm_i = sum over the other ranks of rows given and taken x bytes / W, and a latency a message.
+    Gradients double that and giving while taking halves it, where as much is given as is taken.
     """
     work = np.zeros(resources.size)
     rows = np.zeros((load.hops, resources.size, resources.size))
@@ -192,7 +193,7 @@ def times(
     """(N,) seconds; see `busy_times`."""
     sizes = np.array([load.row_bytes(hop) for hop in range(len(rows))])
     there = np.tensordot(sizes, rows, 1) if len(rows) else np.zeros(messages.shape)  # (N, N)
-    pair = (there + there.T) * resources.round_trip
+    pair = (there + there.T) * resources.pace
     pair += (messages + messages.T) * (resources.latency + resources.latency.T)
     return np.asarray(work / resources.speed + pair.sum(1), np.float64)
 

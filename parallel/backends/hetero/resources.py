@@ -82,13 +82,13 @@ class Resources:
         )
 
     @property
-    def round_trip(self) -> Float64:
-        """(N, N) seconds that a byte there and its gradient back take."""
-        return 1 / self.bandwidth + 1 / self.bandwidth.T
+    def pace(self) -> Float64:
+        """(N, N) seconds a byte: the mean of there, where a row goes, and back, as its gradient."""
+        return (1 / self.bandwidth + 1 / self.bandwidth.T) / 2
 
     def slow_links(self) -> list[tuple[int, int]]:
         """Pairs (from, to) that are `DROP` times slower than the fastest pair, slowest first."""
-        trip = self.round_trip
+        trip = self.pace
         apart = ~np.eye(self.size, dtype=bool)
         if not apart.any():
             return []
@@ -118,7 +118,7 @@ def tree(resources: Resources, drop: float = DROP) -> Group:
     >>> tree(Resources.of([1, 1, 1], [[9, 8, 1], [8, 9, 1], [1, 1, 9]])).children[0].workers
     (0, 1)
     """
-    distance = resources.round_trip / 2
+    distance = resources.pace
     groups = [Group((rank,), (), float(s), inf) for rank, s in enumerate(resources.speed)]
     while len(groups) > 1:
         pairs = [(first, second) for second in groups for first in groups[: groups.index(second)]]

@@ -2,9 +2,9 @@
 
 Every rank has a clock.  Operations move it on by operations / speed; a message leaves at its
 sender's clock, waits for its link to be free, takes latency and bytes / bandwidth, and a receiver's
-clock is at least its arrival.  Messages over different links do not delay each other: the epoch may
-end before the planner's time, which adds them up.  What the steps of a plan say is what backend
-`hetero` executes (a test holds them against each other), so only the time is made up.
+clock is at least its arrival.  Messages over different links do not delay each other, unless every
+worker is given one port.  What the steps of a plan say is what backend `hetero` executes (a test
+holds them against each other), so only the time is made up.
 
 The profiles are those of the benchmark plan; speeds and links are round numbers, not machines.
 """
@@ -54,8 +54,11 @@ class Epoch:
     sent: Float64  # (N, N) bytes over each link
 
 
-def run(steps: Sequence[Step], resources: Resources) -> Epoch:
+def run(steps: Sequence[Step], resources: Resources, *, one_port: bool = False) -> Epoch:
     """The steps on the clocks, one after the other.
+
+    With `one_port` a worker sends one message at a time and receives one at a time, over whatever
+    links: first to the next rank, then to the one after it.
 
     >>> from .resources import Resources
     >>> two = Resources.of([1.0, 2.0], [[1, 10], [10, 1]])
@@ -64,20 +67,24 @@ def run(steps: Sequence[Step], resources: Resources) -> Epoch:
     """
     size = resources.size
     clock, computing = np.zeros(size), np.zeros(size)
-    free, total = np.zeros((size, size)), np.zeros((size, size))
+    free, total = np.zeros((size, size)), np.zeros((size, size))  # when each link is
+    out, into = np.zeros(size), np.zeros(size)  # when each port is
+    pairs = [(giver, (giver + turn) % size) for turn in range(1, size) for giver in range(size)]
     for step in steps:
         if isinstance(step, Compute):
             seconds = step.work / resources.speed
             clock, computing = clock + seconds, computing + seconds
             continue
         arrival = clock.copy()
-        for giver, taker in np.argwhere(step.sent > 0):
+        for giver, taker in pairs:
+            if step.sent[giver, taker] == 0:
+                continue
             begins = max(clock[giver], free[giver, taker])
-            free[giver, taker] = (
-                begins + step.sent[giver, taker] / resources.bandwidth[giver, taker]
-            )
-            there = free[giver, taker] + resources.latency[giver, taker]
-            arrival[taker] = max(arrival[taker], there)
+            if one_port:
+                begins = max(begins, out[giver], into[taker])
+            ends = begins + step.sent[giver, taker] / resources.bandwidth[giver, taker]
+            free[giver, taker] = out[giver] = into[taker] = ends
+            arrival[taker] = max(arrival[taker], ends + resources.latency[giver, taker])
         clock, total = arrival, total + step.sent
     return Epoch(float(clock.max(initial=0.0)), computing, total)
 

@@ -97,13 +97,13 @@ class Stage(nn.Module):
 
     def _attend(self, inputs: Inputs, z: Tensor) -> Tensor:
         assert inputs.matrix is not None and inputs.receivers is not None
-        by_head = z.unflatten(1, (self.heads, -1))  # (u, h, d)
+        by_head = z.view(len(z), self.heads, z.shape[1] // self.heads)  # (u, h, d)
         sender = (by_head * self.sender).sum(-1)  # (u, h)
         receiver = (by_head * self.receiver).sum(-1)[torch.from_numpy(inputs.receivers)]  # (m, h)
         heads = heads_of(self.heads, by_head.shape[2])
         found = attend(inputs.matrix, z, receiver, sender, heads)  # (m, h d)
         if self.is_last:
-            found = found.unflatten(1, (self.heads, -1)).mean(1)
+            found = found.view(len(found), self.heads, self.width).mean(1)
         return found + self.bias
 
     def forward(self, inputs: Inputs, drop: Drop | None = None) -> Tensor:

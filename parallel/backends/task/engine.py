@@ -20,15 +20,13 @@ from ....stream import Bool, Int64
 from ...comm import Comm, agree
 from ...sharing import sum_gradients
 from ..ownership import Ownership
-from .exchange import Exchange
+from ..tensor.split import Layout, gather_now, split_now
 from .pieces import Piece, SubGraph, assign, plan_pieces, plan_subgraphs, without_later
 from .roles import Roles, Shape
 from .sides import PropagateSide, Transform, TransformSide
 
 Decoupled = GCN | DecoupledGAT
 MakeOptimiser = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-
-INSIDE = "columns among those that propagate"
 
 
 class DecoupledGraph:
@@ -170,11 +168,9 @@ class GroupLoss:
     def __init__(
         self, group: Comm, shape: Shape, snapshot: Snapshot, train: Bool, num_train: int
     ) -> None:
-        self._roles = Roles.of(group.size + 1, 1)
-        self._heads = max(shape.heads, 1)
+        self._group, self._width, self._heads = group, shape.width, max(shape.heads, 1)
         ownership = Ownership.contiguous(snapshot.num_nodes, [1.0] * group.size)
-        columns = self._roles.columns(shape.width)[1:]
-        self._exchange = Exchange(group, ownership, columns)
+        self._layout = Layout(ownership, (1.0,) * group.size, group.rank)
         own = ownership.rows[group.rank]
         assert snapshot.target is not None
         self._target = torch.from_numpy(snapshot.target[own])
@@ -183,7 +179,7 @@ class GroupLoss:
 
     def outputs(self, y: Tensor) -> Tensor:
         """This rank's rows, whole, their heads averaged: (V, c) -> (m, classes)."""
-        rows = self._exchange.to_rows(y, INSIDE)
+        rows = gather_now(self._group, self._layout, y, self._width)
         if self._heads == 1:
             return rows
         return rows.view(len(rows), self._heads, rows.shape[1] // self._heads).mean(1)
@@ -201,7 +197,7 @@ class GroupLoss:
         logits.zero_()[self._train] = found.div_(self._num_train * self._heads)
         del found, true
         whole = logits if self._heads == 1 else logits.repeat(1, self._heads)
-        return loss, self._exchange.to_columns(whole, f"{INSIDE}, gradients")
+        return loss, split_now(self._group, self._layout, whole)
 
 
 def outputs_of(model: Decoupled) -> Transform:

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from ....storage.snapshot import Snapshot
-from ....storage.sparse import Normalisation
+from ....storage.sparse import Normalisation, SparseMatrix
 from ...comm import ALONE, Comm
 from .. import sparse
 from ..ownership import Ownership
 from ..propagator import Propagator
-from .exchange import Exchange, gather, split
+from ..tensor.split import Layout, gather, gather_now, split, split_now
 from .roles import Roles
 
-TO_PROPAGATE, TO_TRANSFORM = "rows to propagate", "rows propagated"
 SCALARS = "attention scalars"
 
 
@@ -34,6 +34,9 @@ class TaskPropagator(Propagator):
     def __init__(self, ownership: Ownership, comm: Comm = ALONE, roles: Roles | None = None):
         super().__init__(ownership, comm)
         self.roles = roles if roles is not None else Roles.of(comm.size)
+        self.layout = Layout(ownership, self.roles.shares, comm.rank)
+        self._renumbered: WeakKeyDictionary[Snapshot, dict[Normalisation, SparseMatrix]]
+        self._renumbered = WeakKeyDictionary()
         for rank, rows in enumerate(ownership.sizes):
             if rows and rank not in self.roles.transform:
                 raise ValueError(
@@ -48,10 +51,6 @@ class TaskPropagator(Propagator):
         roles = Roles.of(comm.size, options.pop("num_transform", None))
         return cls(roles.rows(num_nodes), comm, roles, **options)
 
-    def exchange(self, width: int) -> Exchange:
-        """How a matrix of that width goes to those that propagate, and back."""
-        return Exchange(self.comm, self.ownership, self.roles.columns(width))
-
     def apply(
         self, snapshot: Snapshot, x: Tensor, how: Normalisation = "gcn", *, hop: int = 0
     ) -> Tensor:
@@ -61,34 +60,28 @@ class TaskPropagator(Propagator):
     def power(self, snapshot: Snapshot, x: Tensor, hops: int, how: Normalisation = "gcn") -> Tensor:
         """A^hops x: (n, d) -> (n, d), between one way out and one back."""
         self.check(snapshot)
-        exchange = self.exchange(x.shape[1])
-        y = split(exchange, x, TO_PROPAGATE)  # (V, c)
+        y = split(self.comm, self.layout, x)  # (V, c)
         for _ in range(hops if y.shape[1] else 0):
-            y = sparse.multiply(snapshot.matrix(how), y)
-        return gather(exchange, y, TO_TRANSFORM)
+            y = sparse.multiply(self._matrix(snapshot, how), y)
+        return gather(self.comm, self.layout, y, x.shape[1])
 
     def chebyshev(self, snapshot: Snapshot, x: Tensor, orders: int) -> list[Tensor]:
         """T_0 .. T_{orders - 1} of the scaled Laplacian, each times x: orders x (n, d).
 
         T_0 does not travel back; the others do, in one message.
         """
+        if orders <= 1:
+            return [x][:orders]
         self.check(snapshot)
-        if orders == 1:
-            return [x]
-        exchange = self.exchange(x.shape[1])
-        terms = [split(exchange, x, TO_PROPAGATE)]  # (V, c)
+        terms = [split(self.comm, self.layout, x)]  # (V, c)
         for order in range(1, orders):
             term = terms[-1]
             if term.shape[1]:
-                term = sparse.multiply(snapshot.matrix("chebyshev"), term)
+                term = sparse.multiply(self._matrix(snapshot, "chebyshev"), term)
                 term = term if order == 1 else 2 * term - terms[-2]
             terms.append(term)
-        wide = Exchange(self.comm, self.ownership, [c * (orders - 1) for c in exchange.columns])
-        back = gather(wide, torch.cat(terms[1:], 1), TO_TRANSFORM)  # (n, (orders - 1) d)
-        widths = [c for c in exchange.columns for _ in range(orders - 1)]
-        pieces = iter(torch.split(back, widths, 1))
-        by_rank = [[next(pieces) for _ in range(orders - 1)] for _ in exchange.columns]
-        return [x, *(torch.cat([rank[k] for rank in by_rank], 1) for k in range(orders - 1))]
+        together = torch.stack(terms[1:], 1)  # (V, orders - 1, c)
+        return [x, *gather(self.comm, self.layout, together, x.shape[1]).unbind(1)]
 
     def attend(
         self, snapshot: Snapshot, z: Tensor, receiver: Tensor, sender: Tensor, *, hop: int = 0
@@ -105,25 +98,23 @@ class TaskPropagator(Propagator):
         """
         self.check(snapshot)
         heads, width = z.shape[1], z.shape[2]
-        exchange = self.exchange(heads * width)
         scalars = torch.cat((receiver, sender), 1)  # (n, 2h)
-        y, both = _split_with_scalars(exchange, z.flatten(1), scalars, self.roles)
+        found: tuple[Tensor, Tensor] = _SplitWithScalars.apply(z.flatten(1), scalars, self)  # type: ignore[no-untyped-call]
+        y, both = found  # (V, c), (V, 2h)
         if y.shape[1]:
-            first = sum(exchange.columns[: self.comm.rank])
-            head_of = sparse.heads_of(heads, width)[first : first + y.shape[1]]
-            matrix = snapshot.matrix("loops")
+            matrix = self._matrix(snapshot, "loops")
+            head_of = sparse.heads_of(heads, width)[self.layout.columns(heads * width)]
             alpha = sparse.attention(matrix, both[:, :heads], both[:, heads:])
             for _ in range(hops):
                 y = sparse.weigh(matrix, alpha, y, head_of)
-        return gather(exchange, y, TO_TRANSFORM).view(z.shape)
+        return gather(self.comm, self.layout, y, heads * width).view(z.shape)
 
-
-def _split_with_scalars(
-    exchange: Exchange, z: Tensor, scalars: Tensor, roles: Roles
-) -> tuple[Tensor, Tensor]:
-    """This rank's columns of z, and all nodes' scalars where there are columns."""
-    found: tuple[Tensor, Tensor] = _SplitWithScalars.apply(z, scalars, exchange, roles)  # type: ignore[no-untyped-call]
-    return found
+    def _matrix(self, snapshot: Snapshot, how: Normalisation) -> SparseMatrix:
+        """The matrix with its rows as those of all ranks stand when they are together."""
+        kept = self._renumbered.setdefault(snapshot, {})
+        if how not in kept:
+            kept[how] = self.layout.renumbered(snapshot.matrix(how))
+        return kept[how]
 
 
 class _SplitWithScalars(torch.autograd.Function):
@@ -131,18 +122,21 @@ class _SplitWithScalars(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, z: Tensor, scalars: Tensor, exchange: Exchange, roles: Roles
+        ctx: Any, z: Tensor, scalars: Tensor, propagator: TaskPropagator
     ) -> tuple[Tensor, Tensor]:
-        columns = exchange.to_columns(z, TO_PROPAGATE)
-        width = [scalars.shape[1] * (rank in roles.propagate) for rank in range(roles.size)]
-        everyone = Exchange(exchange.comm, exchange.ownership, width)
-        ctx.how = exchange, everyone, (len(roles.propagate), scalars.shape[1])
-        copies = scalars.repeat(1, len(roles.propagate))  # the same to each that propagates
-        return columns, everyone.to_columns(copies, SCALARS)
+        comm, layout, roles = propagator.comm, propagator.layout, propagator.roles
+        sizes, multiplies = layout.ownership.sizes, comm.rank in roles.propagate
+        sent = [len(z) if rank in roles.propagate else 0 for rank in range(comm.size)]
+        received = [size if multiplies else 0 for size in sizes]
+        ctx.how = comm, layout, z.shape[1], sent, received
+        copies = scalars.detach().repeat(len(roles.propagate), 1)  # the same to each
+        found = comm.all_to_all_rows(copies, sent, received, SCALARS)
+        return split_now(comm, layout, z.detach()), found
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        exchange, everyone, shape = ctx.how
-        back = exchange.to_rows(grads[0], f"{TO_PROPAGATE}, gradients")
-        shares = everyone.to_rows(grads[1], f"{SCALARS}, gradients")  # (n, copies * 2h)
-        return back, shares.view(len(shares), *shape).sum(1), None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        comm, layout, width, sent, received = ctx.how
+        by_z = gather_now(comm, layout, grads[0], width)
+        parts = comm.all_to_all_rows(grads[1], received, sent, f"{SCALARS}, gradients")
+        copies = len([count for count in layout.shares if count])
+        return by_z, parts.view(copies, len(by_z), grads[1].shape[1]).sum(0), None

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ...comm import parts
-from ..ownership import Ownership
+from ..ownership import Ownership, cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +46,14 @@ class Roles:
         shares = [float(rank in self.transform) for rank in range(self.size)]
         return Ownership.contiguous(num_nodes, shares)
 
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The shares of the columns: equal ones of the ranks that propagate."""
+        return tuple(float(rank in self.propagate) for rank in range(self.size))
+
     def columns(self, width: int) -> list[int]:
-        """How many columns each rank multiplies: even among those that propagate."""
-        each = iter(parts(width, len(self.propagate)))
-        return [next(each) if rank in self.propagate else 0 for rank in range(self.size)]
+        """How many columns each rank multiplies."""
+        return cut(width, self.shares)
 
     def results(self, num_nodes: int) -> list[int]:
         """How many rows each rank has after the ranks that propagate have put rows together."""

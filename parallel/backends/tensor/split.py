@@ -12,7 +12,7 @@ so that nothing is put in order on the way; the matrices are renumbered instead,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -53,6 +53,7 @@ class Layout:
     shares: tuple[float, ...]  # (ranks,) of the columns, in proportion
     rank: int
     ends: tuple[int, ...] = ()  # (runs + 1,) from 0 to V
+    _widths: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.shares) != self.ownership.size:
@@ -66,7 +67,9 @@ class Layout:
 
     def widths(self, width: int) -> list[int]:
         """How many of so many columns each rank has."""
-        return cut(width, self.shares)
+        if width not in self._widths:
+            self._widths[width] = cut(width, self.shares)
+        return self._widths[width]
 
     def columns(self, width: int) -> slice:
         """Which of so many columns this rank has."""

@@ -219,7 +219,7 @@ def nodes_that_come_later_move_nobody(comm: Comm) -> int:
     few, more = 45, 52
     early, late = changing(3, num_nodes=few), changing(3, num_nodes=more, seed=1)
     after = []
-    for backend in ("single", *(set(names()) - {"hetero"})):  # which maps, and is told the machine
+    for backend in ("single", *(name for name in names() if name != "hetero")):  # it maps by itself
         on = ALONE if backend == "single" else comm
         first = window_on(backend, on, "gconvgru", early)
         old = first.propagator

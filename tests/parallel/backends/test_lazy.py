@@ -21,13 +21,14 @@ from neutronstream.parallel.backends.lazy import (
     traffic_ratio,
     tree_bytes,
 )
+from neutronstream.parallel.backends.lazy.engine import Payload
 from neutronstream.parallel.backends.lazy.gate import Phase
-from neutronstream.parallel.backends.lazy.stages import count_parameters
+from neutronstream.parallel.backends.lazy.stages import Kind, count_parameters
 from neutronstream.parallel.comm import ALONE
 from neutronstream.storage import Snapshot, SparseMatrix
 
 from . import lazy_promises
-from .lazy_promises import KINDS, PAYLOADS, SMALL, graph, masks_of, part_of
+from .lazy_promises import SMALL, WAYS, graph, masks_of, part_of
 from .run import Promise, held_on_ranks
 
 MODULE = lazy_promises.__name__
@@ -38,6 +39,7 @@ def test_promises_on_ranks(count: int) -> None:
     held_on_ranks(count, MODULE)
 
 
+@pytest.mark.slow
 def test_the_books_equal_the_formulas_on_eight_ranks() -> None:
     held_on_ranks(8, MODULE, lazy_promises.keeps_books_that_equal_the_formulas)
 
@@ -47,15 +49,34 @@ def test_promises_on_one_rank(promise: Promise) -> None:
     promise(ALONE)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_learns_with_every_payload(kind: str, payload: str) -> None:
-    settings = replace(SMALL, kind=kind, payload=payload, rounds=60, dropout=0.1)  # type: ignore[arg-type]
-    trainer = LazyTrainer(part_of(ALONE, graph()), settings)
+def alike() -> tuple[Snapshot, list[np.ndarray]]:
+    """Most edges join nodes of a class; the features say little of it."""
+    random = np.random.default_rng(0)
+    target = np.arange(200) % 4
+    dst = np.repeat(np.arange(200), 6)
+    near = (dst + 4 * random.integers(1, 50, len(dst))) % 200
+    src = np.where(random.random(len(dst)) < 0.85, near, random.integers(0, 200, len(dst)))
+    features = random.normal(size=(200, 6)) + 0.7 * np.eye(4, 6)[target]
+    parts = random.permutation(np.arange(200) % 3)
+    adjacency = SparseMatrix.from_edges(src, dst, 200)
+    masks = [parts == part for part in range(3)]
+    return Snapshot(adjacency, features.astype(np.float32), target), masks
+
+
+@pytest.mark.parametrize(("kind", "payload"), WAYS)
+def test_a_stage_that_hears_its_neighbours_knows_more(kind: Kind, payload: Payload) -> None:
+    snapshot, masks = alike()
+    part = Part.of(snapshot, masks, Ownership.round_robin(200, 1), 0)
+    settings = LazySettings(
+        kind=kind, payload=payload, hidden=16, heads=2, rounds=40, dropout=0.1, learning_rate=0.02
+    )
+    trainer = LazyTrainer(part, settings)
     trainer.train()
     for history in trainer.histories.values():
-        assert history.losses[-1] < 0.8 * history.losses[0]
-    assert trainer.accuracy(trainer.part.train) > 0.6
+        assert history.losses[-1] < history.losses[0]
+    alone = LazyTrainer(part, replace(settings, payload="hidden"))
+    alone.train_stage(0)
+    assert trainer.accuracy(part.test) > alone.accuracy(part.test) + 0.15
 
 
 def test_the_weights_that_chose_best_are_kept_and_patience_ends_a_stage() -> None:
@@ -82,11 +103,11 @@ def test_one_node_a_client_sends_and_receives_what_its_degrees_say() -> None:
             assert np.array_equal(sent + received, (into + out) * width * 8)
         sizes = [count_parameters(stage) * 8 for stage in found.trainer.stages]
         assert (found.participations.sum(), found.participations.max()) == (
-            4 * 10 * len(sizes),
+            3 * 10 * len(sizes),
             max(found.participations),
         )
         assert not found.participations[~masks_of(snapshot)[0]].any()
-        assert found.gradients_sent.sum() == 4 * 10 * sum(sizes)
+        assert found.gradients_sent.sum() == 3 * 10 * sum(sizes)
         idle = ~masks_of(snapshot)[0] & ~masks_of(snapshot)[1]
         assert set(found.weights_received[idle]) == {sum(sizes)}
         assert found.total.max() >= found.total[int(into.argmax())]
@@ -138,7 +159,7 @@ def test_a_computation_tree_costs_what_a_walk_along_it_counts() -> None:
     lazy = simulate_clients(graph(), masks_of(graph()), replace(SMALL, payload="logits", rounds=20))
     sizes = [count_parameters(stage) for stage in lazy.trainer.stages[1:]]
     naive = tree_bytes(graph(), [9, 8, 7], sizes, 8) @ np.maximum(lazy.participations, 0)
-    assert naive > 20 * lazy.total.sum()
+    assert naive > 5 * lazy.total.sum()
 
 
 def power_law_without_loops() -> Snapshot:
