@@ -1,13 +1,28 @@
 """Does mapping by a tree of resources, with copies and relays, pay on unlike workers and links?
 
-A two-layer GCN on a degree-sorted power-law graph and on a graph with communities, on the clusters
-of `hetero.PROFILES`; one rung after the other: METIS with equal parts, with parts by speed, the
-tree, with feedback, with single nodes moved, with copies, with relays.  Tensor parallelism with
-rows and columns by speed stands beside them.  Times are virtual: the planner's (nothing overlaps)
-and that of the clocks (links do not delay each other); bytes and operations are those that the
-backend executes, which the tests hold it to.
+A two-layer GCN on a degree-sorted power-law graph and on one with communities, on the clusters of
+`hetero.PROFILES`, rung by rung: METIS with equal parts, with parts by speed, the tree, with
+feedback and (a) copies, relays; then the tree with single nodes moved, which is what the backend
+does, and (b) copies, relays.  Tensor parallelism with rows and columns by speed stands beside them.
+Times are virtual: the planner's, and the clocks' with links that do not delay each other or one
+port a worker; bytes and operations are those that the backend executes (the tests hold it to that).
 
     python benchmarks/hetero.py [--nodes N] [--edges E] [--widths 64,64,16]
+
+Answer (2026-11-30, 10,000 nodes, 100,000 edges, widths 64, 64, 16, ms an epoch by the clocks, equal
+parts -> parts by speed -> what the backend does -> tensor): homogeneous 50 -> 50 -> 50 -> 43 with
+hubs and 43 -> 43 -> 43 -> 44 with communities, as it must be; fast GPU, slow net 64 -> 30 -> 23 ->
+28 and 44 -> 21 -> 22 -> 28; one straggler link 64 -> 64 -> 50 -> 83 and 57 -> 57 -> 45 -> 83; mixed
+3-level 32 -> 31 -> 16 -> 21 and 22 -> 12.5 -> 12.4 -> 21; fast worker behind slow link 97 -> 74 ->
+43 -> 80 and 49 -> 42 -> 33 -> 80.  So it pays where links and not speeds are uneven, and where hubs
+are cut; where METIS by speed cuts little already it does not (communities, first and third cluster:
+copies spare 37% and 27% of the slow bytes, and the clocks do not gain from it).  Most comes from
+moving single nodes; copies matter behind the one slow link (39 -> 33 ms, slow bytes 1667 -> 382
+kB), relays by themselves hardly ever (mixed 3-level with hubs: 19.6 -> 19.1 with one port).  The
+tree alone gains nothing over METIS by speed whose numbering follows the racks, and on one straggler
+link with hubs it is worse (115) until nodes are moved.  Feedback costs a METIS run a round and ends
+no better.  Planning takes 0.05 to 0.15 s of CPU on 4 workers and 0.6 s on 8: 6 to 16 and 45 to 65
+real epochs of one process here (9 to 13 ms); the mapping without migration 5 to 10 and 14.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ class SnapshotData:
     masks: Mapping[str, Bool] = field(default_factory=dict)  # classes: of train, val and test
     num_classes: int = 0
     scale: Scale | None = None  # values: how they were scaled
+    last: int | None = None  # values: which feature is the last value
     events: int = 0
     notes: tuple[str, ...] = ()
 
@@ -142,6 +143,7 @@ def data_of_signal(signal: Signal, config: SnapshotConfig) -> SnapshotData:
 
     Values, and other features that a node has, are scaled by what the training part shows.
     """
+    _check_is_no_log(signal.name, "a signal with steps of its own", config)
     values = np.asarray(signal.values)
     parts = split_steps(max(0, len(values) - config.lags), config)
     known = parts[0].stop + config.lags  # steps whose values are learned from
@@ -157,7 +159,10 @@ def data_of_signal(signal: Signal, config: SnapshotConfig) -> SnapshotData:
     edges = signal.src, signal.dst, signal.weight
     found = signal_snapshots(*edges, scale.apply(values), extra=extra, lags=config.lags)
     return SnapshotData(
-        *(signal.name, "values", tuple(found), *parts), scale=scale, events=len(values)
+        *(signal.name, "values", tuple(found), *parts),
+        scale=scale,
+        last=config.lags - 1,
+        events=len(values),
     )
 
 
@@ -167,6 +172,7 @@ def data_of_graph(graph: StaticGraph, config: SnapshotConfig) -> SnapshotData:
     The masks are the source's, or else a random 70/15/15 of the nodes.  Rows of features sum to 1;
     a graph without any has the `names` of its nodes.
     """
+    _check_is_no_log(graph.name, "one graph, whose edges go both ways", config)
     src, dst = graph.both_ways
     rows = graph.sparse_features
     features = _names(graph.num_nodes, config) if rows is None else rows.unit_rows().dense()
@@ -204,6 +210,13 @@ def split_steps(count: int, config: SnapshotConfig) -> tuple[range, range, range
     val = min(max(1, round(count * config.val_ratio)), count - test - 1)
     first, second = count - test - val, count - test
     return range(first), range(first, second), range(second, count)
+
+
+def _check_is_no_log(name: str, what: str, config: SnapshotConfig) -> None:
+    for setting in ("period", "count", "window", "cumulative", "undirected", "limit"):
+        value = getattr(config, setting)
+        if value is not None and value is not False:
+            raise ValueError(f"`{setting}` is for a log: `{name}` is {what}; got {value!r}")
 
 
 def _names(num_nodes: int, config: SnapshotConfig) -> np.ndarray[Any, np.dtype[np.float32]]:

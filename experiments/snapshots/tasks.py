@@ -120,8 +120,8 @@ class Values(Task):
     def _last(self, step: int) -> np.ndarray[Any, Any]:
         """(V,) the value before the one that is wanted."""
         features = self.data.snapshots[step].features
-        if self.data.scale is not None and features is not None:
-            return np.ascontiguousarray(features[:, self.config.lags - 1])
+        if self.data.last is not None and features is not None:
+            return np.ascontiguousarray(features[:, self.data.last])
         return self._target(step - 1) if step else np.zeros_like(self._target(0))
 
 

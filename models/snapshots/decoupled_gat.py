@@ -1,7 +1,7 @@
 """Decoupled GAT: layers of each node alone, then attention along the edges, several times.
 
-The attention is that of the transformed rows and is the same at every hop (NeutronTP, PVLDB 18(2),
-section 4; NeutronTask, PVLDB 18(6), section 4), so that it travels once: another model than `GAT`.
+The attention is that of the transformed rows and is the same at every hop (NeutronTP, PVLDB 18(2);
+NeutronTask, PVLDB 18(6)), so that it travels once: another model than `GAT`.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class GCN(SnapshotModel):
                 sent = functional.linear(x, layer.weight)  # type: ignore[arg-type]
                 x = propagator.apply(snapshot, sent, hop=hop) + layer.bias  # type: ignore[operator]
             if hop + 1 < len(self.layers):
-                x = torch.relu(x)
+                x = torch.relu_(x)  # a sum that nothing else keeps
         return x, ()
 
     def transform(self, x: Tensor) -> Tensor:

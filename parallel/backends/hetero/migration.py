@@ -11,10 +11,7 @@ communication migration"; of the paper only the abstract is open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-import numpy.typing as npt
 
 from ....storage.sparse import Float64, SparseMatrix
 from ....stream import Bool, Int64
@@ -193,23 +190,25 @@ def relayed(stages: list[Stage], resources: Resources, load: Load, work: Float64
 
 
 class _Relays:
-    """Who hands each remote row to each rank, and the price of that."""
+    """Who hands each remote row to each rank, and the price of that, kept up to date."""
 
     def __init__(
         self, stages: list[Stage], resources: Resources, load: Load, work: Float64
     ) -> None:
         self.stages, self.resources, self.load, self.work = stages, resources, load, work
-        self.owner = stages[0].ownership.owner if stages else np.zeros(0, np.int64)
+        self.owner = stages[0].ownership.owner
         shape = len(stages), resources.size, len(self.owner)
         self.via = np.full(shape, -1, np.int16)  # who hands it over; -1: not needed
         self.taken = np.zeros(shape, bool)
+        self.first = np.zeros(shape, bool)  # the rank gets it from its owner
+        self.onward = np.zeros(shape, bool)  # the rank hands it on
         for hop, stage in enumerate(stages):
-            for rank in range(resources.size):
-                self.via[hop, rank, stage.remote[rank]] = stage.via[rank]
+            for rank, nodes in enumerate(stage.remote):
+                self.via[hop, rank, nodes] = self.owner[nodes]
+                self.first[hop, rank, nodes] = True
                 self.taken[hop, rank, stage.taken[rank]] = True
-        legs = [self._legs(hop, self.via[hop]) for hop in range(len(stages))]
-        self.rows = np.array([leg[0] for leg in legs])
-        self.messages = np.array([leg[1] for leg in legs])
+        legs = np.array([stage.rows for stage in stages], np.float64)
+        self.legs = legs.swapaxes(0, 1)  # (2, layers, N, N) rows from owners, and from relays
 
     def stage(self, hop: int) -> Stage:
         """What has been decided for a layer."""
@@ -222,71 +221,55 @@ class _Relays:
     def migrate(self, hop: int, giver: int, rank: int) -> None:
         """Sends rows of `giver` to `rank` by others, as many as is good."""
         nodes, relay = self._candidates(hop, giver, rank)
-        best: tuple[Float64, npt.NDArray[np.int16], Float64, Float64] | None = None
-        busy = self._busy(self.rows, self.messages)
-        for some, by in _prefixes(nodes, relay):
-            via = self.via[hop].copy()
-            via[rank, some] = by
-            rows, messages = self.rows.copy(), self.messages.copy()
-            rows[hop], messages[hop] = self._legs(hop, via)
-            found = self._busy(rows, messages)
+        best: tuple[Float64, Float64, int] | None = None
+        busy = self._busy(self.legs)
+        for share in SHARES if len(nodes) else ():
+            count = int(np.ceil(share * len(nodes)))
+            legs = self._with(hop, giver, rank, nodes[:count], relay[:count])
+            found = self._busy(legs)
             if better(found, busy if best is None else best[0]):
-                best = found, via, rows, messages
+                best = found, legs, count
         if best is not None:
-            _, self.via[hop], self.rows, self.messages = best
+            _, self.legs, count = best
+            nodes, relay = nodes[:count], relay[:count]
+            self.via[hop, rank, nodes] = relay
+            self.first[hop, rank, nodes] = False
+            self.first[hop, relay, nodes] = self.onward[hop, relay, nodes] = True
+
+    def _with(self, hop: int, giver: int, rank: int, nodes: Int64, relay: Int64) -> Float64:
+        """The legs if these rows come from these relays."""
+        legs, size = self.legs.copy(), self.resources.size
+        fed = ~self.first[hop, relay, nodes]  # relays that must get the row for this
+        legs[0, hop, giver, rank] -= len(nodes)
+        legs[0, hop, giver] += np.bincount(relay[fed], minlength=size)
+        legs[1, hop, :, rank] += np.bincount(relay, minlength=size)
+        return legs
 
     def _candidates(self, hop: int, giver: int, rank: int) -> tuple[Int64, Int64]:
         """Rows for which another way is shorter, those that gain most first, and the relays."""
-        via, size, trip = self.via[hop], self.resources.size, self.resources.pace
-        at_relay = self._at_relay(via)
+        via, onward, pace = self.via[hop], self.onward[hop], self.resources.pace
         # what is needed from its owner, and not handed on to others from here
-        nodes = np.flatnonzero((via[rank] == self.owner) & (self.owner == giver) & ~at_relay[rank])
-        least, relay = np.full(len(nodes), trip[giver, rank]), np.full(len(nodes), -1)
-        for other in range(size):
+        nodes = np.flatnonzero(self.first[hop, rank] & (self.owner == giver) & ~onward[rank])
+        least, relay = np.full(len(nodes), pace[giver, rank]), np.full(len(nodes), -1)
+        for other in range(self.resources.size):
             if other in (giver, rank):
                 continue
-            gets = via[other, nodes] == giver
-            there = gets | at_relay[other, nodes]
-            cost = trip[other, rank] + np.where(there, 0, trip[giver, other])
+            gets, hands = via[other, nodes] == giver, onward[other, nodes]
+            cost = pace[other, rank] + np.where(gets | hands, 0, pace[giver, other])
             free = ~self.taken[hop, other, nodes] & ((via[other, nodes] < 0) | gets)
-            if trip[giver, other] > trip[giver, rank] / 2:  # two that are equally far off: in turns
-                free &= ~gets | (_turn(nodes, other) > _turn(nodes, rank)) | at_relay[other, nodes]
+            if pace[giver, other] > pace[giver, rank] / 2:  # two that are equally far off: in turns
+                free &= ~gets | hands | (_turn(nodes, other) > _turn(nodes, rank))
             wins = free & (cost < least * (1 - 1e-9))
             least[wins], relay[wins] = cost[wins], other
         found = np.flatnonzero(relay >= 0)
         found = found[np.argsort(least[found], kind="stable")]
         return nodes[found], relay[found]
 
-    def _at_relay(self, via: npt.NDArray[np.int16]) -> Bool:
-        """(N, V) whether a rank hands the row on."""
-        found = np.zeros(via.shape, bool)
-        late = (via >= 0) & (via != self.owner)
-        nodes = np.nonzero(late)[1]
-        found[via[late], nodes] = True
-        return found
-
-    def _legs(self, hop: int, via: npt.NDArray[np.int16]) -> tuple[Float64, Float64]:
-        """(N, N) rows and messages from each rank to each other, one way."""
-        size = self.resources.size
-        first = (via == self.owner) | self._at_relay(via)
-        rows, late = np.zeros((size, size)), np.zeros((size, size))
-        for rank in range(size):
-            rows[:, rank] = np.bincount(self.owner[first[rank]], minlength=size)
-            onward = via[rank][(via[rank] >= 0) & (via[rank] != self.owner)]
-            late[:, rank] = np.bincount(onward, minlength=size)
-        messages = (rows > 0).astype(np.float64) + (late > 0)
-        return rows + late, messages
-
-    def _busy(self, rows: Float64, messages: Float64) -> Float64:
-        return times(self.work, rows, messages.sum(0), self.load, self.resources)
+    def _busy(self, legs: Float64) -> Float64:
+        messages = (legs > 0).sum((0, 1)).astype(np.float64)
+        return times(self.work, legs.sum(0), messages, self.load, self.resources)
 
 
 def _turn(nodes: Int64, rank: int) -> Int64:
     """A number of each node and rank; of ranks that could relay for one another the higher does."""
     return (nodes + 1) * (2 * rank + 3) * 40_503 % 65_537
-
-
-def _prefixes(nodes: Int64, relay: Int64) -> Iterator[tuple[Int64, Int64]]:
-    for share in SHARES if len(nodes) else ():
-        count = int(np.ceil(share * len(nodes)))
-        yield nodes[:count], relay[:count]

@@ -43,6 +43,12 @@ class Clients:
         return rows + self.weights_received + self.gradients_sent
 
     @property
+    def largest(self) -> tuple[int, int]:
+        """The client that sent and received most, and how many bytes that was."""
+        total = self.total
+        return int(total.argmax()), int(total.max(initial=0))
+
+    @property
     def server(self) -> int:
         """What the server sent and received."""
         return int(self.weights_received.sum() + self.gradients_sent.sum())

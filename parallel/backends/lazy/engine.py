@@ -10,7 +10,7 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -408,8 +408,3 @@ def set_gradients(stages: list[Stage], flat: Tensor) -> None:
     parts = torch.split(flat, [p.numel() for p in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.grad = part.view_as(parameter)
-
-
-def summed(shape: Shape, boundary_rows: int) -> Shape:
-    """The shape of a run with the boundary rows of all ranks."""
-    return replace(shape, boundary_rows=boundary_rows)

@@ -34,11 +34,13 @@ class DecoupledGraph:
 
     `make_model` is called only on ranks that transform, and must give all of them the same
     parameters.  `chunks` pieces of rows leave each of them a step.  With `recompute` a piece is
-    transformed again on its way back, and only one piece's activations are held at a time.
+    transformed again on its way back, and only one piece's activations are held at a time; the
+    model must then give the same again, so nothing in it may be left to chance.
 
     `drop_edges` is the published pipeline, which is another objective every epoch: nodes are
     shuffled into `subgraphs` in turn and edges from later ones are left out; `dropped` is the share
     of edges that the last step left out, `covered` that of edges that any step has used.
+    `predict` uses all edges, and all count as used where none is left out.
 
     Raises:
         ValueError: if there is one rank only, the model is not decoupled, or the model attends and
@@ -74,7 +76,8 @@ class DecoupledGraph:
                 "`chunks` must be at least 1, and `subgraphs` from 1 to as many: "
                 f"got {chunks} and {subgraphs}"
             )
-        agree(comm, {"snapshot": snapshot.version, "chunks": chunks, "subgraphs": subgraphs})
+        agree(comm, {"snapshot": snapshot.version, "chunks": chunks, "seed": seed})
+        agree(comm, {"subgraphs": subgraphs if drop_edges else None})
         self.comm, self.roles = comm, Roles.of(comm.size, num_transform)
         self.snapshot, self.chunks = snapshot, chunks
         self.subgraphs = subgraphs if drop_edges else 0
@@ -105,7 +108,7 @@ class DecoupledGraph:
         """One step of the optimiser; the loss before it."""
         group = self._shuffle() if self.subgraphs else None
         graphs = None if group is None else plan_subgraphs(self._ownership, self.roles, group)
-        loss, dropped, covered = 0.0, 0.0, 0.0
+        loss, dropped, covered = 0.0, 0.0, float(not self._transforms)
         if isinstance(self.side, TransformSide):
             self._learn(self.side, graphs)
         elif group is None or graphs is None:

@@ -97,7 +97,9 @@ class SnapshotPipeline:
             for place in range(len(snapshots))
         ]
         self._num_train = sum(int(where.sum()) for where in train)
-        self._losses = []
+        if not self._num_train:
+            raise ValueError("`train` must name at least one node of one snapshot")
+        self._losses: list[GroupLoss] = []
         if graph_part is not None and self.model is not None:
             self.side: TransformSide | PropagateSide = TransformSide(
                 comm, self.roles, self.shape, outputs_of(graph_part), recompute=recompute

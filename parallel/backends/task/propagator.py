@@ -2,7 +2,7 @@
 
 Ranks that transform hold the rows of all nodes and no product; ranks that propagate hold no rows
 and multiply a slice of the columns by the whole matrix.  Any model that asks for a `Propagator`
-runs here unchanged and exactly (NeutronTask, PVLDB 18(6), section 3, without its dropped edges).
+runs here unchanged and exactly (NeutronTask, PVLDB 18(6), without its dropped edges).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ..ownership import Ownership, cut
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The two kinds of ranks (NeutronTask, PVLDB 18(6), section 3: T and P)."""
+    """The two kinds of ranks (T and P in NeutronTask, PVLDB 18(6))."""
 
     transform: tuple[int, ...]
     propagate: tuple[int, ...]

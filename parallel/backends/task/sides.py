@@ -3,8 +3,8 @@
 Rows travel in pieces, so that the first hop begins before the last row is transformed, and the
 last hop back ends after the first row has its gradient: `H += A[:, piece] z` as a piece arrives
 drops no edge.  Each side does one pass back a step.  Propagation is linear, so those that propagate
-keep no activation (NeutronTask, PVLDB 18(6), sections 4 and 5; the streaming by source is ours: the
-paper drops edges instead, which is `forward_by_subgraph`).
+keep no activation (NeutronTask, PVLDB 18(6); the streaming by source is ours: the paper drops edges
+instead, which is `forward_by_subgraph`).
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class PropagateSide(_Side):
             self._send(found, piece.rank, BACKWARD, piece.tag)
 
     def _part(self, matrix: SparseMatrix, piece: Piece) -> SparseMatrix:
-        """The columns of the matrix by which the nodes of a piece are multiplied, made once."""
+        """The columns of the matrix that a piece is multiplied by; in all, another matrix."""
         if piece.count == matrix.num_columns:
             return matrix
         assert isinstance(piece.nodes, slice)
@@ -244,7 +244,10 @@ class PropagateSide(_Side):
                 self._send(hops[0][piece.nodes], piece.rank, BACKWARD, piece.tag)
 
     def _attend(self, matrix: SparseMatrix, pieces: Sequence[Piece]) -> Tensor:
-        """The first hop needs the scalars of all nodes: only the way of the pieces overlaps."""
+        """The first hop needs the scalars of all nodes: only the way of the pieces overlaps.
+
+        Attention is not linear in z: each hop's input and the attention stay for the way back.
+        """
         z = torch.empty((matrix.num_rows, self.width), dtype=self.shape.dtype)
         scalars = torch.empty((matrix.num_rows, 2 * self.shape.heads), dtype=self.shape.dtype)
         for piece, part in self._arriving(pieces):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,8 +26,6 @@ from ..sparse import attention, heads_of, multiply, product, weigh
 from .chunks import Route, cut_rows, new_sources, plan_route
 from .split import GATHER, SPLIT, Layout, deal, gather, split, start_gather, start_split
 from .trace import Act, Step
-
-T = TypeVar("T")
 
 SCALARS = "attention scalars"
 """Under which purpose the ledger has them; the way back says `, gradients` after it."""
@@ -57,7 +55,7 @@ class TensorPropagator(Propagator):
         self.layout = Layout(ownership, shares, comm.rank, tuple(ends))
         self.trace: list[Step] | None = None
         self._routes: dict[tuple[str, Normalisation, bool], Route] = {}
-        # where the rows that `gather_rows` gives, rank by rank, stand among all: (V,)
+        # (V,) where each of all rows stands when the rows of all ranks are gathered
         self._gathered = torch.from_numpy(np.argsort(ownership.order)[self.layout.order])
 
     @classmethod
@@ -143,8 +141,7 @@ class TensorPropagator(Propagator):
         matrix, num_heads = self.route(snapshot, "loops", back=False).matrix, z.shape[1]
         scalars = torch.cat((receiver, sender), 1)  # (n, 2 h)
         scalars = gather_rows(self.comm, scalars, self.ownership.sizes, SCALARS)
-        if len(self.layout.ends) > 2:
-            scalars = scalars[self._gathered]  # (V, 2 h)
+        scalars = scalars[self._gathered]  # (V, 2 h)
         alpha = attention(matrix, scalars[:, :num_heads], scalars[:, num_heads:])  # (nnz, h)
         flat = z.flatten(1)
         head_of = heads_of(num_heads, z.shape[2])[self.layout.columns(flat.shape[1])]
@@ -160,39 +157,31 @@ class TensorPropagator(Propagator):
         route = self.route(snapshot, how, back=back)
         width = x.shape[1]
         held = self.ownership.num_nodes, self.layout.widths(width)[self.comm.rank]
-        y = x.new_empty(held)
+        sources, y = x.new_empty(held), x.new_empty(held)
         out = x.new_empty((len(self.own), width))
-        sources: Tensor | None = None
         for hop in range(hops):
             last = hop == hops - 1
-            used = self._multiply(route, x, sources, y, out if last else None)
-            sources, y = y, used
+            self._multiply(route, x if hop == 0 else None, sources, y, out if last else None)
+            sources, y = y, sources
         return out
 
     def _multiply(
-        self, route: Route, x: Tensor, sources: Tensor | None, y: Tensor, out: Tensor | None
-    ) -> Tensor:
-        """y = A sources, gathered to `out` if given; returns the sources, split from x if None.
+        self, route: Route, x: Tensor | None, sources: Tensor, y: Tensor, out: Tensor | None
+    ) -> None:
+        """y = A sources, split from x before and gathered to `out` after it, if these are given.
 
         While a chunk is multiplied the next one comes and the last one goes: at most two exchanges
         of each kind are on their way.
         """
-        coming: deque[Callable[[], Tensor]] = deque()
+        coming: deque[Callable[[], None]] = deque()
         going: deque[Callable[[], None]] = deque()
-        is_new = sources is None
-        if is_new:
-            coming.append(self._start_split(route, 0, x))
+        if x is not None:
+            coming.append(self._start_split(route, 0, x, sources))
         for number, chunk in enumerate(route.chunks):
-            if is_new:
+            if x is not None:
                 if number + 1 < len(route.chunks):
-                    coming.append(self._start_split(route, number + 1, x))
-                found, places = coming.popleft()(), chunk.arrive.places
-                if len(found) == len(y) and isinstance(places, slice):
-                    sources = found
-                else:
-                    sources = torch.empty_like(y) if sources is None else sources
-                    sources[places] = found
-            assert sources is not None
+                    coming.append(self._start_split(route, number + 1, x, sources))
+                coming.popleft()()
             product(chunk.matrix, sources, out=y[chunk.first : chunk.last])
             self._note("multiply", "", number, chunk.matrix.num_edges * y.shape[1])
             if out is not None:
@@ -201,12 +190,12 @@ class TensorPropagator(Propagator):
                 going.popleft()()
         for finish in going:
             finish()
-        assert sources is not None
-        return sources
 
-    def _start_split(self, route: Route, number: int, x: Tensor) -> Callable[[], Tensor]:
+    def _start_split(
+        self, route: Route, number: int, x: Tensor, sources: Tensor
+    ) -> Callable[[], None]:
         part = route.chunks[number].arrive
-        begin = partial(start_split, self.comm, self.layout, part, x)
+        begin = partial(start_split, self.comm, self.layout, part, x, sources)
         return self._noted(SPLIT, number, begin)
 
     def _start_gather(
@@ -217,8 +206,8 @@ class TensorPropagator(Propagator):
         return self._noted(GATHER, number, begin)
 
     def _noted(
-        self, purpose: str, chunk: int, begin: Callable[[], Callable[[], T]]
-    ) -> Callable[[], T]:
+        self, purpose: str, chunk: int, begin: Callable[[], Callable[[], None]]
+    ) -> Callable[[], None]:
         """An exchange begun, with its start and its end in the trace."""
         if self.trace is None:
             return begin()
@@ -227,9 +216,9 @@ class TensorPropagator(Propagator):
         size = self._received(purpose) - before
         self._note("start", purpose, chunk, size)
 
-        def wait() -> T:
+        def wait() -> None:
             self._note("wait", purpose, chunk, size)
-            return finish()
+            finish()
 
         return wait
 

@@ -5,8 +5,8 @@
 
 Both are one exchange in which rank p gives rank q a block of n_p x c_q; shares may be uneven, down
 to none, and nothing is padded.  Invariant: each is the other's inverse and its adjoint
-(NeutronTP, PVLDB 18(2), section 4).  The V rows stand as they travel, rank by rank and not by node,
-so that nothing is put in order on the way; the matrices are renumbered instead, once.
+(NeutronTP, PVLDB 18(2), section 4).  The V rows stand as they travel, this rank's first and then
+rank by rank, so that nothing is put in order on the way; the matrices are renumbered instead, once.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ Index: TypeAlias = slice | Tensor
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some nodes, as they stand on this rank and as they travel: rank by rank, then by node."""
+    """Some nodes, to travel together: rank by rank, then by node."""
 
-    nodes: Int64  # (m,)
-    places: Index  # (m,) where they stand among all rows
-    own: Index  # (m_r,) where this rank's stand among its rows
-    sizes: tuple[int, ...]  # (ranks,) how many each rank has
+    nodes: Int64  # (m,) this rank's, then those of the others as they travel
+    rows: Index  # (m_r,) where this rank's stand among its rows
+    mine: Index  # (m_r,) where they stand among all rows
+    others: Index  # (m - m_r,) where those of the others stand among all rows
+    sizes: tuple[int, ...]  # (ranks,) how many travel from each rank, or to it; 0 for this one
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +79,14 @@ class Layout:
 
     @cached_property
     def order(self) -> Int64:
-        """(V,) the node of each of all rows: run by run, within a run rank by rank."""
+        """(V,) the node of each of all rows: run by run, within a run this rank's and then others'.
+
+        It is another on each rank.
+        """
         nodes = np.arange(self.ownership.num_nodes)
         run = np.searchsorted(self.ends, nodes, side="right")
-        return np.lexsort((nodes, self.ownership.owner, run))
+        owner = self.ownership.owner
+        return np.lexsort((nodes, owner, owner != self.rank, run))
 
     @cached_property
     def place(self) -> Int64:
@@ -97,12 +102,19 @@ class Layout:
 
     def part(self, nodes: Int64) -> Part:
         """Distinct nodes, to travel together."""
-        nodes = np.sort(nodes)
         owner = self.ownership.owner[nodes]
-        own = self.ownership.place[nodes[owner == self.rank]]
-        sizes = np.bincount(owner, minlength=self.ownership.size).tolist()
-        travels = nodes[np.argsort(owner, kind="stable")]
-        return Part(travels, _index(self.place[travels]), _index(own), tuple(sizes))
+        nodes = nodes[np.lexsort((nodes, owner, owner != self.rank))]
+        own = int((owner == self.rank).sum())
+        rows, places = self.ownership.place[nodes[:own]], self.place[nodes]
+        sizes = np.bincount(owner, minlength=self.ownership.size)
+        sizes[self.rank] = 0
+        return Part(
+            nodes,
+            _index(rows),
+            _index(places[:own]),
+            _index(places[own:]),
+            tuple(sizes.tolist()),
+        )
 
     @cached_property
     def whole(self) -> Part:
@@ -134,22 +146,30 @@ def _index(places: Int64) -> Index:
     return torch.from_numpy(places)
 
 
-def start_split(comm: Comm, layout: Layout, part: Part, x: Tensor) -> Callable[[], Tensor]:
-    """Begins to split a part's rows of x (n, ..., d); the answer waits for (m, ..., c).
+def start_split(
+    comm: Comm, layout: Layout, part: Part, x: Tensor, out: Tensor
+) -> Callable[[], None]:
+    """Begins to split a part's rows of x (n, ..., d); the answer waits, fills `out` (V, ..., c).
 
     Every rank must begin the same exchanges in the same order.
     """
-    rows = x[part.own]  # (m_r, ..., d)
-    widths, middle = layout.widths(x.shape[-1]), x.shape[1:-1]
-    sent = [rows.shape[:-1].numel() * width for width in widths]
+    rows = x[part.rows]  # (m_r, ..., d)
+    widths, rank = layout.widths(x.shape[-1]), layout.rank
+    blocks = torch.split(rows, widths, dim=-1)
+    sent = [0 if other == rank else block.numel() for other, block in enumerate(blocks)]
     wire = x.new_empty(sum(sent))
-    for given, block in zip(
-        torch.split(wire, sent), torch.split(rows, widths, dim=-1), strict=True
-    ):
-        given.view(block.shape).copy_(block)
-    own = middle.numel() * widths[layout.rank]
-    pending = comm.start_all_to_all(wire, sent, [size * own for size in part.sizes], SPLIT)
-    return lambda: pending.wait().view(len(part.nodes), *middle, widths[layout.rank])
+    for room, block in zip(torch.split(wire, sent), blocks, strict=True):
+        if room.numel():
+            room.view(block.shape).copy_(block)
+    each = out.shape[1:].numel()
+    received = [size * each for size in part.sizes]
+    pending = comm.start_all_to_all(wire, sent, received, SPLIT)
+    out[part.mine] = blocks[rank]
+
+    def finish() -> None:
+        out[part.others] = pending.wait().view(sum(part.sizes), *out.shape[1:])
+
+    return finish
 
 
 def start_gather(
@@ -159,33 +179,37 @@ def start_gather(
 
     Every rank must begin the same exchanges in the same order.
     """
-    widths, middle = layout.widths(out.shape[-1]), out.shape[1:-1]
-    wire = y[part.places].reshape(-1)
-    own, size = part.sizes[layout.rank], middle.numel()
-    sent = [count * size * widths[layout.rank] for count in part.sizes]
-    received = [own * size * width for width in widths]
-    pending = comm.start_all_to_all(wire, sent, received, GATHER)
+    widths, rank = layout.widths(out.shape[-1]), layout.rank
+    each = y.shape[1:].numel()
+    wire = y[part.others].reshape(-1)
+    own = y[part.mine]
+    rooms = _rooms(out, part.rows, len(own))
+    blocks = torch.split(rooms, widths, dim=-1)
+    received = [0 if other == rank else block.numel() for other, block in enumerate(blocks)]
+    pending = comm.start_all_to_all(wire, [size * each for size in part.sizes], received, GATHER)
+    blocks[rank].copy_(own)
 
     def finish() -> None:
-        is_view = isinstance(part.own, slice)
-        rows = out[part.own] if is_view else out.new_empty((own, *out.shape[1:]))
-        blocks = torch.split(pending.wait(), received)
-        for room, block in zip(torch.split(rows, widths, dim=-1), blocks, strict=True):
-            room.copy_(block.view(room.shape))
-        if not is_view:
-            out[part.own] = rows
+        found = torch.split(pending.wait(), received)
+        for block, values in zip(blocks, found, strict=True):
+            if values.numel():
+                block.copy_(values.view(block.shape))
+        if not isinstance(part.rows, slice):
+            out[part.rows] = rooms
 
     return finish
 
 
+def _rooms(out: Tensor, rows: Index, count: int) -> Tensor:
+    """Where rows are put that go to `out`: there, if they follow one another."""
+    return out[rows] if isinstance(rows, slice) else out.new_empty((count, *out.shape[1:]))
+
+
 def split_now(comm: Comm, layout: Layout, x: Tensor) -> Tensor:
     """`split` without a gradient."""
-    part = layout.whole
-    found = start_split(comm, layout, part, x)()
-    if isinstance(part.places, slice):
-        return found
-    out = torch.empty_like(found)
-    out[part.places] = found
+    columns = layout.widths(x.shape[-1])[layout.rank]
+    out = x.new_empty((layout.ownership.num_nodes, *x.shape[1:-1], columns))
+    start_split(comm, layout, layout.whole, x, out)()
     return out
 
 

@@ -14,7 +14,7 @@ from neutronstream.stream import EventLog
 
 from .small import clubs, figures, habit, settings, timeless, wave
 
-EXACT = ("tensor", "halo", "task")
+EXACT = ("tensor", "halo", "task", "hetero")
 RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "links": (habit, {"period": "1d", "model": "gconvgru", "epochs": 1}),
     "values": (wave, {"model": "evolvegcnh", "epochs": 1}),

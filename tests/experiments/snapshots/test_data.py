@@ -100,6 +100,8 @@ def test_parts_follow_one_another_and_none_is_empty() -> None:
         (habit(), {"period": "1x"}, "`period` must be ticks or a length of time"),
         (habit().head(0), {}, "the log holds no event"),
         (wave(), {"lags": 29}, "there are 1 steps to predict"),
+        (wave(), {"period": "7d"}, "`period` is for a log: `wave` is a signal"),
+        (clubs(), {"undirected": True}, "`undirected` is for a log: `clubs` is one graph"),
     ],
 )
 def test_bad_data_get_one_clear_error(source: Any, given: dict[str, Any], message: str) -> None:

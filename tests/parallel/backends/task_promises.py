@@ -339,7 +339,7 @@ def dropping_edges_is_a_choice_and_says_how_many(comm: Comm) -> dict[str, list[f
         return {}
     exact = decoupled(comm, "decoupled gcn", chunks=8)
     whole = [exact.step() for _ in range(5)]
-    assert exact.dropped == 0
+    assert exact.dropped == 0 and exact.covered == 1
     one = decoupled(comm, "decoupled gcn", chunks=8, drop_edges=True, subgraphs=1, seed=5)
     for loss in whole:
         assert abs(one.step() - loss) < 1e-10

@@ -110,7 +110,8 @@ def test_one_node_a_client_sends_and_receives_what_its_degrees_say() -> None:
         assert found.gradients_sent.sum() == 3 * 10 * sum(sizes)
         idle = ~masks_of(snapshot)[0] & ~masks_of(snapshot)[1]
         assert set(found.weights_received[idle]) == {sum(sizes)}
-        assert found.total.max() >= found.total[int(into.argmax())]
+        client, most = found.largest
+        assert most == found.total[client] == max(found.total)
         assert found.total.sum() - found.server == 2 * sum(int(s.sum()) for s in found.rows_sent)
 
 
