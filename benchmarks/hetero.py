@@ -14,15 +14,16 @@ parts -> parts by speed -> what the backend does -> tensor): homogeneous 50 -> 5
 hubs and 43 -> 43 -> 43 -> 44 with communities, as it must be; fast GPU, slow net 64 -> 30 -> 23 ->
 28 and 44 -> 21 -> 22 -> 28; one straggler link 64 -> 64 -> 50 -> 83 and 57 -> 57 -> 45 -> 83; mixed
 3-level 32 -> 31 -> 16 -> 21 and 22 -> 12.5 -> 12.4 -> 21; fast worker behind slow link 97 -> 74 ->
-43 -> 80 and 49 -> 42 -> 33 -> 80.  So it pays where links and not speeds are uneven, and where hubs
-are cut; where METIS by speed cuts little already it does not (communities, first and third cluster:
-copies spare 37% and 27% of the slow bytes, and the clocks do not gain from it).  Most comes from
-moving single nodes; copies matter behind the one slow link (39 -> 33 ms, slow bytes 1667 -> 382
-kB), relays by themselves hardly ever (mixed 3-level with hubs: 19.6 -> 19.1 with one port).  The
-tree alone gains nothing over METIS by speed whose numbering follows the racks, and on one straggler
-link with hubs it is worse (115) until nodes are moved.  Feedback costs a METIS run a round and ends
-no better.  Planning takes 0.05 to 0.15 s of CPU on 4 workers and 0.6 s on 8: 6 to 16 and 45 to 65
-real epochs of one process here (9 to 13 ms); the mapping without migration 5 to 10 and 14.
+43 -> 80 and 49 -> 42 -> 33 -> 80.  So it pays where links are uneven, and where hubs are cut;
+where METIS by speed cuts little already it does not (communities on the second and fourth
+cluster: copies spare 37% and 27% of the slow bytes, and the clocks do not gain from it).  Most
+comes from moving single nodes; copies matter behind the one slow link (39 -> 33 ms, slow bytes
+1667 -> 382 kB), relays hardly ever (mixed 3-level with hubs: 19.6 -> 19.1 with one port).  The tree
+alone gains nothing over METIS by speed if workers are numbered rack by rack, and on one straggler
+link with hubs it is worse (115) until nodes are moved.  Feedback costs a METIS run or more a round
+and ends hardly better anywhere.  CPU time of planning in real epochs of one process here (11 ms at
+these widths, 58 at 256, 256, 40), mapping alone and all of it: 9 to 11 and 13 to 15 on 4 workers,
+14 and 35 on 8; at the larger widths 1 to 2 and 2 to 3, 2 to 3 and 5 to 8.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Two ranks of mpiexec, one thread each, on the directed power law whose ids fall by degree: runs of
 nodes then give one rank most of the edges.  A GCN takes its epochs on either backend in turn, A B A
 B, in the same processes; the answer is the median of the ratios of neighbouring epochs, first over
-second, by the clock.  Beside it, in ms: what the busier rank was at work (`thread_time`, without the
-looks of a rank that waits, in which MPI moves the bytes), and in sparse products alone; bytes an
-epoch over all ranks; how far the losses are apart.
+second, by the clock.  Beside it, in ms: what the busier rank was at work (`thread_time`, without
+the looks of a rank that waits, in which MPI moves the bytes), and in sparse products alone; bytes
+an epoch over all ranks; how far the losses are apart.
 
     mpiexec -n 2 python benchmarks/tensor_speed.py [--backends halo tensor] [--nodes N] [--edges N]
         [--widths N N N] [--pairs N] [--cached] [--decoupled] [--chunks N]

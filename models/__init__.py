@@ -6,7 +6,7 @@ from .dygnn import DyGNN
 from .dyrep import DyRep
 from .jodie import JODIE
 from .ldg import LDG
-from .pairs import Pairs, Priced
+from .pairs import Pairs, PairsAround, Priced
 from .registry import MODELS, build, options_of
 from .tgn import TGN
 from .views import Around, Events, Level, Links, Members, Near, Nodes, Written
@@ -29,6 +29,7 @@ __all__ = [
     "Near",
     "Nodes",
     "Pairs",
+    "PairsAround",
     "Priced",
     "Reads",
     "Scanned",

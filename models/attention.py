@@ -8,16 +8,32 @@ the shares of neighbours are kept for the way back; elsewhere, the same in tenso
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from .kernels.attention import NODES, Backward, Grads, Kept, Reads, Weights, attend, attend_back
-from .padding import PART, pad_columns, up
+from ..stream import Bool, Float64, Int64
+from .kernels.attention import (
+    NODES,
+    Backward,
+    Grads,
+    Kept,
+    Layers,
+    Places,
+    Reads,
+    Weights,
+    attend,
+    attend_back,
+    lay_back,
+    lay_out,
+    take_apart,
+)
+from .padding import LANES, PART, tiled, up
 from .time_encoding import TimeEncoding
 
 
@@ -67,6 +83,14 @@ class Attention(nn.Module):
         z: Tensor = heard + self.skip(own)
         return z
 
+    def layers(self) -> tuple[Tensor, ...]:
+        """The tensors of `Layers`."""
+        return (
+            *(self.query.weight, self.query.bias, self.key.weight),
+            *(self.value.weight, self.value.bias, self.edge.weight),
+            *(self.skip.weight, self.skip.bias),
+        )
+
     def of_rows(
         self,
         table: Tensor,
@@ -85,9 +109,7 @@ class Attention(nn.Module):
         z: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
             *(table, own.flatten(), near.flatten(0, 1), mask.flatten(0, 1)),
             *(seconds.flatten(0, 1), known.flatten(0, 1), time.frequency(), time.bias),
-            *(self.query.weight, self.query.bias, self.key.weight),
-            *(self.value.weight, self.value.bias, self.edge.weight),
-            *(self.skip.weight, self.skip.bias, self.heads, torch.is_grad_enabled()),
+            *(*self.layers(), self.heads, torch.is_grad_enabled()),
         )
         return z.view(*own.shape, table.shape[1])
 
@@ -106,125 +128,112 @@ class _Attend(Function):
         known: Tensor,
         frequency: Tensor,
         bias: Tensor,
-        query: Tensor,
-        query_bias: Tensor,
-        key: Tensor,
-        value: Tensor,
-        value_bias: Tensor,
-        edge: Tensor,
-        skip: Tensor,
-        skip_bias: Tensor,
-        heads: int,
-        keep: bool,  # for the way back; asked here, it is never wanted
+        *given: Any,  # the tensors of `Layers`, heads, and whether to keep what the way back wants
     ) -> Tensor:
-        width, scale = table.shape[1], math.sqrt(heads / table.shape[1])
-        layout = _Layout(width, len(frequency), known.shape[2], heads)
-        first = pad_columns(torch.cat([query * scale, skip]))  # (2 width, v)
-        back = first, layout.of(key, edge), layout.of(value, edge)
-        biases = pad_columns(torch.stack([query_bias * scale, skip_bias])).flatten()  # (2 v,)
-        rate, offset = layout.turns(frequency, bias)
-        reads = Reads(
-            layout.phi,
-            *(_array(each) for each in (table, own, near, mask, seconds, known, rate, offset)),
-        )
-        room = len(own) if keep else NODES
-        kept = [table.new_empty(room, width)]
-        for size in (layout.total, near.shape[1], layout.total):
-            kept.append(table.new_empty(room, heads, size))
-        z = table.new_empty(len(own), width)
-        both = pad_columns(first[:, :width].view(2, width, width).permute(2, 0, 1)).flatten(1)
-        ways = both, biases, back[1], layout.by_head(back[2]), value_bias
-        attend(reads, Weights(*map(_array, ways)), Kept(*map(_array, kept)), z.numpy())
+        *layers, heads, keep = given  # asked here, a gradient is never wanted
+        around = Near(*map(array, (own, near, mask, seconds, known)))
+        found = Attended(table, around, (frequency, bias), layers, heads, keep)
         if keep:
-            ctx.save_for_backward(table, *back, *kept)
-            ctx.reads, ctx.layout, ctx.scale = reads, layout, scale
-        return z
+            ctx.found = found
+            ctx.save_for_backward(table, frequency, bias, *layers)
+        return torch.from_numpy(found.z)
 
     @staticmethod
     def backward(ctx: Any, by_z: Tensor) -> tuple[Tensor | None, ...]:
-        table, first, query, heard, *kept = ctx.saved_tensors
-        layout, width = ctx.layout, table.shape[1]
-        like = (table, first, first[:, 0], query, heard, heard[:, 0])
-        grads = [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in like]
-        phase = torch.zeros(len(ctx.reads.rate), dtype=torch.float64)
-        frequency = torch.zeros_like(phase if ctx.needs_input_grad[6] else phase[:0])
-        attend_back(
-            ctx.reads,
-            Backward(*map(_array, (first, layout.by_head(query), heard))),
-            Kept(*map(_array, kept)),
-            _array(by_z),
-            Grads(*(each.numpy() for each in (*grads, phase, frequency))),
+        table, _, _, *layers = ctx.saved_tensors
+        by_table, *grads = ctx.found.back(table, layers, array(by_z), ctx.needs_input_grad[6])
+        return by_table, None, None, None, None, None, *grads, None, None
+
+
+class Near(NamedTuple):
+    """Nodes and their neighbours, in rows of a table."""
+
+    own: Int64  # (r,)
+    near: Int64  # (r, k)
+    mask: Bool  # (r, k)
+    seconds: Float64  # (r, k)
+    known: npt.NDArray[Any]  # (r, k, x)
+
+
+class Attended:
+    """z (r, width) of nodes, and what the way back wants to know of them."""
+
+    def __init__(
+        self,
+        table: Tensor,
+        around: Near,
+        times: tuple[Tensor, Tensor],  # frequency and bias of phi
+        layers: Sequence[Tensor],  # those of `Layers`
+        heads: int,
+        keep: bool,
+    ) -> None:
+        width, k = table.shape[1], around.near.shape[1]
+        count, more = len(times[0]), around.known.shape[2]
+        phi = up(width, PART)
+        known = phi + up(count, PART)
+        total = up(known + more, LANES)
+        self.place = Places(phi, count, known, heads, math.sqrt(heads / width))
+        turns = np.zeros((2, known - phi))  # turns a second and at 0, where padded of cosine 0
+        turns[1] = 0.25
+        for row, each in zip(turns, times, strict=True):
+            row[:count] = each.detach().numpy()
+            row[:count] /= math.tau
+        values: npt.NDArray[Any] = table.detach().numpy()
+        self.reads = Reads(phi, values, *around, *turns)
+        self.total, self.padded = total, heads * tiled(width // heads)
+
+        first = up(2 * width, LANES)
+        weights = Weights(
+            *(_zeros(values, width, first), _zeros(values, first), _zeros(values, width, total)),
+            *(_zeros(values, total, self.padded), _zeros(values, width)),
         )
-        by_table, by_first, by_bias, by_query, by_heard, by_heard_bias = grads
-        by_first = by_first[:, :width]
-        by_first[:width] *= ctx.scale
-        by_bias[:width] *= ctx.scale
-        by_key, by_edge = layout.parts(by_query)
-        by_value, by_edge_too = layout.parts(by_heard)
-        count = layout.num_frequencies
-        return (
-            *(by_table, None, None, None, None, None),
-            frequency[:count] if len(frequency) else None,
-            phase[:count].to(table.dtype),
-            *(by_first[:width], by_bias[:width], by_key),
-            *(by_value, by_heard_bias, by_edge.add_(by_edge_too)),
-            *(by_first[width:], by_bias[width:], None, None),
+        lay_out(Layers(*map(array, layers)), self.place, weights)
+        size = len(around.own) if keep else NODES
+        asked, query, share, heard = (
+            np.empty((size, *shape), values.dtype)
+            for shape in ((width,), (heads, total), (heads, k), (heads, total))
         )
+        self.kept = Kept(asked, query, share, heard)
+        self.z: npt.NDArray[Any] = np.empty((len(around.own), width), values.dtype)
+        attend(self.reads, weights, self.kept, self.z)
+
+    def back(
+        self, table: Tensor, layers: Sequence[Tensor], by_z: npt.NDArray[Any], learned: bool
+    ) -> list[Tensor | None]:
+        """The gradients of the table, of frequency if `learned` and bias, and of the layers.
+
+        Of `by_z` (r, width or more) the first columns are read.
+        """
+        width, total, z = table.shape[1], self.total, self.z
+        first = 2 * width, up(width, LANES)
+        ways = Backward(
+            *(_zeros(z, *first), _zeros(z, total, self.padded), _zeros(z, width, total))
+        )
+        lay_back(Layers(*map(array, layers)), self.place, ways)
+        phase = np.zeros(len(self.reads.rate))
+        frequency = np.zeros(len(phase) if learned else 0)
+        grads = Grads(
+            *(_zeros(z, *table.shape), _zeros(z, *first), _zeros(z, 2 * width)),
+            *(_zeros(z, width, total), _zeros(z, width, total), _zeros(z, width)),
+            *(phase, frequency),
+        )
+        attend_back(self.reads, ways, self.kept, by_z, grads)
+        apart = [torch.empty_like(layer) for layer in layers]
+        take_apart(grads, self.place, Layers(*(each.numpy() for each in apart)))
+        count = self.place.frequencies
+        return [
+            torch.from_numpy(grads.table),
+            torch.from_numpy(frequency[:count]) if learned else None,
+            torch.from_numpy(phase[:count]).to(table.dtype),
+            *apart,
+        ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """How the kernels read a neighbour: [state, phi, what else is known], each part padded."""
-
-    width: int
-    num_frequencies: int
-    num_known: int
-    heads: int
-
-    @property
-    def phi(self) -> int:
-        """Where phi begins."""
-        return up(self.width, PART)
-
-    @property
-    def known(self) -> int:
-        """Where what else is known begins."""
-        return self.phi + up(self.num_frequencies, PART)
-
-    @property
-    def total(self) -> int:
-        """The columns of all parts."""
-        return up(self.known + self.num_known, 2 * PART)
-
-    def of(self, states: Tensor, edge: Tensor) -> Tensor:
-        """Weights (width, total), of weights of states and of [phi, what else is known]."""
-        whole = states.new_zeros(len(states), self.total)
-        count = self.num_frequencies
-        whole[:, : self.width] = states
-        whole[:, self.phi : self.phi + count] = edge[:, :count]
-        whole[:, self.known : self.known + self.num_known] = edge[:, count:]
-        return whole
-
-    def by_head(self, whole: Tensor) -> Tensor:
-        """The transpose (total, heads * h) of weights, each head's columns padded to a tile."""
-        head = self.width // self.heads
-        columns = whole.t().view(self.total, self.heads, head)
-        return pad_columns(columns).flatten(1)
-
-    def parts(self, whole: Tensor) -> tuple[Tensor, Tensor]:
-        """What `of` was made of."""
-        time = whole[:, self.phi : self.phi + self.num_frequencies]
-        known = whole[:, self.known : self.known + self.num_known]
-        return whole[:, : self.width], torch.cat([time, known], dim=1)
-
-    def turns(self, frequency: Tensor, bias: Tensor) -> Tensor:
-        """Turns a second, and at 0; where padded, such that the cosine is 0."""
-        both = torch.zeros(2, self.known - self.phi, dtype=torch.float64)
-        both[1] = 0.25
-        both[0, : len(frequency)] = frequency / math.tau
-        both[1, : len(bias)] = bias / math.tau
-        return both
+def _zeros(like: npt.NDArray[Any], *shape: int) -> npt.NDArray[Any]:
+    return np.zeros(shape, like.dtype)
 
 
-def _array(tensor: Tensor) -> npt.NDArray[Any]:
-    return tensor.detach().contiguous().numpy()
+def array(tensor: Tensor) -> npt.NDArray[Any]:
+    """The tensor's values, which stand in memory without gaps."""
+    values: npt.NDArray[Any] = tensor.detach().contiguous().numpy()
+    return values

@@ -253,8 +253,8 @@ def can_scan(model: DynamicGNN) -> bool:
 
 
 def can_price(model: DynamicGNN) -> bool:
-    """Whether `model.losses_of` equals `loss` and `expected_idle`: no class has only these anew."""
+    """Whether `model.losses_of` equals what it stands for: no class has only some of that anew."""
     for found in type(model).__mro__:
-        if {"loss", "expected_idle", "losses_of"} & set(vars(found)):
+        if {"embed", "loss", "expected_idle", "losses_of"} & set(vars(found)):
             return "losses_of" in vars(found)
     return False

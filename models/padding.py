@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 PART = 8  # columns that are loaded together without straddling cache lines
+LANES = 16  # columns that a product makes at once at least, if not one by one
 TILE = 64  # columns of what products make at once
 
 

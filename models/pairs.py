@@ -9,7 +9,22 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..stream import Bool, Int64
+from ..stream import Bool, EventBatch, Float64, Int64
+
+
+@dataclass(frozen=True, slots=True)
+class PairsAround:
+    """The `k` most recent events of all that stand in pairs, of M nodes beside an event.
+
+    Those are [source, destination, corrupted sources, corrupted destinations].
+    """
+
+    rows: Int64  # (n, M, k) in which the neighbours stand
+    mask: Bool  # (n, M, k); False is padding
+    event: Int64  # (n, M, k) position in the log
+    gap: Float64  # (n, M, k) seconds since that event
+    idle_gap: Float64  # (n, M, k) seconds since the neighbour's own last event
+    log: EventBatch  # all events
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +38,7 @@ class Pairs:
     other_src_valid: Bool  # likewise; False is padding
     other_dst: Int64  # (n, m)
     other_dst_valid: Bool  # (n, m)
+    around: PairsAround | None = None  # for models that read `around`
 
     def __len__(self) -> int:
         return len(self.kind)

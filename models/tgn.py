@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import Attention
+from .attention import Attention, Near
 from .base import DynamicGNN, Reads
 from .chain import Chain, Scanned
 from .decoder import pair_logits, pair_losses
+from .pairs import Pairs, Priced
 from .rows import pad_rows
+from .scans.attention import losses_of_rows
 from .scans.memory import scan_gru, scan_tanh
 from .time_encoding import Drift, TimeEncoding, can_compile
 from .views import Events, Level, Nodes, rows_of
@@ -196,6 +199,32 @@ class TGN(DynamicGNN):
         """The loss of each event, (n,), as that of other models, its pairs scored together."""
         ends = src.embedding, dst.embedding, other_dst.embedding
         return pair_losses(*ends, other_dst.valid, *self._decoder())
+
+    def losses_of(self, pairs: Pairs, states: Mapping[str, Tensor]) -> Priced | None:
+        """With "attention" on a CPU, the same from rows."""
+        memory, around, attention = states["memory"], pairs.around, self.attention
+        compiles = can_compile(memory.device, memory.dtype)
+        if attention is None or around is None or pairs.other_src.size or not compiles:
+            return None
+        n, m, k = around.rows.shape
+        seconds = around.gap - around.idle_gap if self.time_from == "neighbor" else around.gap
+        known = memory.new_empty(n, m, k, 0).numpy()
+        if self.num_kinds or self.num_features:
+            kind = torch.from_numpy(around.log.kind[around.event].astype(np.int64))
+            told = around.log.features
+            features = None if told is None else torch.from_numpy(told[around.event]).to(memory)
+            known = torch.cat(self._event(kind, features), dim=-1).numpy()
+        rows = np.concatenate([pairs.ends, pairs.other_dst], axis=1)  # (n, m)
+        lists = (around.rows, around.mask, seconds, known)
+        near = Near(rows.ravel(), *(each.reshape(n * m, *each.shape[2:]) for each in lists))
+        layers = attention.layers()
+        decoder = [each for layer in self._decoder() for each in (layer.weight, layer.bias)]
+        return Priced(
+            losses_of_rows(
+                *(memory, near, pairs.other_dst_valid, self.time.frequency(), self.time.bias),
+                *(layers, attention.heads, tuple(decoder)),
+            )
+        )
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
         """The logit of each pair, (n, m)."""

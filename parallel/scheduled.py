@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models import Pairs, can_price
+from ..models import Pairs, PairsAround, can_price
 from ..models.views import StateRows
-from ..stream import Int64
+from ..stream import EventBatch, Int64
 from .comm import gather_rows
 from .costs import Costs
 from .executor import Executor, Outcome
@@ -193,11 +193,11 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
 
         part, priced = prepared.segment.part(), None
         if read is None and can_price(model) and len(part.src):
-            priced = model.losses_of(_pairs(prepared, part), tables)
+            priced = model.losses_of(_pairs(prepared, part, self.replay.log.events), tables)
         return self.scorer.score(part, read_scored, slice(None), embed=embed, priced=priced)
 
 
-def _pairs(prepared: Plan[Any], part: Segment) -> Pairs:
+def _pairs(prepared: Plan[Any], part: Segment, log: EventBatch) -> Pairs:
     """What the losses of this rank's share of a segment are made of."""
     rows = prepared.score_row.numpy()
     first = 2 + len(part.other_src)
@@ -206,7 +206,21 @@ def _pairs(prepared: Plan[Any], part: Segment) -> Pairs:
         part.events.kind.numpy(),
         *(rows[:, :2], rows[:, 2:first], part.other_src.valid),
         *(rows[:, first : first + len(part.other_dst)], part.other_dst.valid),
+        _around(rows, part, log),
     )
+
+
+def _around(rows: Int64, part: Segment, log: EventBatch) -> PairsAround | None:
+    recent = [beside.recent for beside in part.beside[:4] if beside.recent is not None]
+    if not recent:
+        return None
+    mask, event, gap, idle_gap = (
+        np.concatenate([getattr(each, name) for each in recent], axis=1)
+        for name in ("mask", "event", "gap", "idle_gap")
+    )
+    first = sum(map(len, part.beside))
+    stop = first + mask.shape[1] * mask.shape[2]
+    return PairsAround(rows[:, first:stop].reshape(mask.shape), mask, event, gap, idle_gap, log)
 
 
 def reads_of(segment: Segment) -> tuple[tuple[Int64, Int64], tuple[Int64, Int64, Int64, Int64]]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...datasets import Signal, StaticGraph
-from ...models.snapshots import SnapshotModel, build_snapshot_model
+from ...models.snapshots import SnapshotModel, build_snapshot_model, snapshot_options
 from ...parallel.backends import make_propagator
 from ...parallel.backends.choose import choose
 from ...parallel.comm import Alone, Comm, agree
@@ -107,7 +107,7 @@ def _fit(
             return finished or {}
     backend = choose_backend(data, config, comm.size)
     propagator = make_propagator(backend.name, data.snapshots, comm, **backend.options)
-    trainer = SnapshotTrainer(data, config, propagator, model or _in_the_box(config))
+    trainer = SnapshotTrainer(data, config, propagator, model or _in_the_box(data, config))
     if comm.size > 1:
         agree(comm, {"first weights of the model": checksum(trainer.net)})
     with ExitStack() as stack:
@@ -169,8 +169,12 @@ def choose_backend(data: SnapshotData, config: SnapshotConfig, ranks: int) -> Ba
     return Backend(found.backend, found.reason, {**found.options, **config.backend_options})
 
 
-def _in_the_box(config: SnapshotConfig) -> NewModel:
+def _in_the_box(data: SnapshotData, config: SnapshotConfig) -> NewModel:
+    options = dict(config.options)
+    if data.kind != "values" and "periods" in snapshot_options(config.model):
+        options.setdefault("periods", 1)  # columns that are no history
+
     def make(in_width: int, width: int) -> SnapshotModel:
-        return build_snapshot_model(config.model, in_width, width, **config.options)
+        return build_snapshot_model(config.model, in_width, width, **options)
 
     return make

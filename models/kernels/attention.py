@@ -17,12 +17,11 @@ from numba import njit
 from ...stream import Bool, Float64, Int64
 from .cosine import cosines, cosines_and_sines
 from .tiles import add_outer, add_rows, widen
+from .vectors import add_row, clear, copy_row, dots
 
 Floats = npt.NDArray[np.floating]
 
-FAST = {"reassoc", "contract", "nsz"}  # sums in any order, or they would not be vectorised
 NODES = 32  # at a time
-BLOCK = 4  # neighbours at a time; in the last block those that are too many are 0
 
 
 class Reads(NamedTuple):
@@ -42,11 +41,34 @@ class Reads(NamedTuple):
 class Weights(NamedTuple):
     """What is projected onto what, as the forward pass needs it; all that is padding is 0."""
 
-    first: Floats  # (width, 2 v) of own states onto query and z, v columns each
-    bias: Floats  # (2 v,)
+    first: Floats  # (width, v) of own states onto query and z, width columns each
+    bias: Floats  # (v,)
     query: Floats  # (width, p): a head's rows project its query onto what is read
     heard: Floats  # (p, heads * h): in a head's columns what is heard is projected onto z
     heard_bias: Floats  # (width,) where there are neighbours
+
+
+class Layers(NamedTuple):
+    """The weights (width, inputs) and biases of `Attention`, or their gradients."""
+
+    query: Floats
+    query_bias: Floats
+    key: Floats
+    value: Floats
+    value_bias: Floats
+    edge: Floats  # (width, [phi, what else is known])
+    skip: Floats
+    skip_bias: Floats
+
+
+class Places(NamedTuple):
+    """Where in what is read the inputs of `Layers.edge` stand."""
+
+    phi: int
+    frequencies: int  # how many
+    known: int
+    heads: int
+    scale: float  # of queries
 
 
 class Kept(NamedTuple):
@@ -79,80 +101,91 @@ class Grads(NamedTuple):
     frequency: Float64  # (w,), or (0,) if it is not wanted
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
-def inner(vectors: Floats, i: int, h: int, read: Floats, j: int, out: Floats) -> None:
-    """The products of `vectors[i, h]` with four rows of `read` from `j`, in `out[h, j:]`."""
-    widen()
-    zero = read.dtype.type(0)
-    t0, t1, t2, t3 = zero, zero, zero, zero
-    for c in range(read.shape[1]):
-        x = vectors[i, h, c]
-        t0 += x * read[j, c]
-        t1 += x * read[j + 1, c]
-        t2 += x * read[j + 2, c]
-        t3 += x * read[j + 3, c]
-    out[h, j], out[h, j + 1], out[h, j + 2], out[h, j + 3] = t0, t1, t2, t3
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def add_four(scale: Floats, h: int, read: Floats, j: int, out: Floats, i: int) -> None:
-    """Add four rows of `read` from `j`, times `scale[h, j:]`, to `out[i, h]`."""
-    widen()
-    s0, s1, s2, s3 = scale[h, j], scale[h, j + 1], scale[h, j + 2], scale[h, j + 3]
-    for c in range(read.shape[1]):
-        first = s0 * read[j, c] + s1 * read[j + 1, c]
-        out[i, h, c] += first + (s2 * read[j + 2, c] + s3 * read[j + 3, c])
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def add_both(
-    s: float, first: Floats, i: int, t: float, second: Floats, j: int, h: int, out: Floats
-) -> None:
-    """Add `first[i, h]` times `s` and `second[j, h]` times `t`."""
-    widen()
-    for c in range(len(out)):
-        out[c] += s * first[i, h, c] + t * second[j, h, c]
+@njit(cache=True, nogil=True)
+def lay_out(own: Layers, place: Places, weights: Weights) -> None:
+    """Fill `weights`, which are 0, from those of the layers."""
+    width, heads = len(own.query), place.heads
+    head, padded = width // heads, weights.heard.shape[1] // heads
+    scale = own.query.dtype.type(place.scale)
+    for o in range(width):
+        column = o // head * padded + o % head
+        weights.bias[o], weights.bias[width + o] = own.query_bias[o] * scale, own.skip_bias[o]
+        weights.heard_bias[o] = own.value_bias[o]
+        for c in range(width):
+            weights.first[c, o] = own.query[o, c] * scale
+            weights.first[c, width + o] = own.skip[o, c]
+            weights.query[o, c] = own.key[o, c]
+            weights.heard[c, column] = own.value[o, c]
+        for c in range(own.edge.shape[1]):
+            at = place.phi + c if c < place.frequencies else place.known + c - place.frequencies
+            weights.query[o, at] = own.edge[o, c]
+            weights.heard[at, column] = own.edge[o, c]
 
 
 @njit(cache=True, nogil=True)
+def lay_back(own: Layers, place: Places, weights: Backward) -> None:
+    """The same of the transposes."""
+    width, heads = len(own.query), place.heads
+    head, padded = width // heads, weights.query.shape[1] // heads
+    scale = own.query.dtype.type(place.scale)
+    for o in range(width):
+        column = o // head * padded + o % head
+        for c in range(width):
+            weights.first[o, c] = own.query[o, c] * scale
+            weights.first[width + o, c] = own.skip[o, c]
+            weights.query[c, column] = own.key[o, c]
+            weights.heard[o, c] = own.value[o, c]
+        for c in range(own.edge.shape[1]):
+            at = place.phi + c if c < place.frequencies else place.known + c - place.frequencies
+            weights.query[at, column] = own.edge[o, c]
+            weights.heard[o, at] = own.edge[o, c]
+
+
+@njit(cache=True, nogil=True)
+def take_apart(grads: Grads, place: Places, own: Layers) -> None:
+    """Fill the gradients of the layers' weights."""
+    width = len(own.query)
+    scale = own.query.dtype.type(place.scale)
+    for o in range(width):
+        own.query_bias[o], own.skip_bias[o] = grads.bias[o] * scale, grads.bias[width + o]
+        own.value_bias[o] = grads.heard_bias[o]
+        for c in range(width):
+            own.query[o, c] = grads.first[o, c] * scale
+            own.skip[o, c] = grads.first[width + o, c]
+            own.key[o, c], own.value[o, c] = grads.query[o, c], grads.heard[o, c]
+        for c in range(own.edge.shape[1]):
+            at = place.phi + c if c < place.frequencies else place.known + c - place.frequencies
+            own.edge[o, c] = grads.query[o, at] + grads.heard[o, at]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def attend(reads: Reads, weights: Weights, kept: Kept, z: Floats) -> None:
     """z (r, width): own states projected, and over heads the mean of neighbours by softmax."""
     widen()
     phi, table, own_rows, near, mask, seconds, known, rate, offset = reads
-    width, k, heads, across = (
-        table.shape[1],
-        near.shape[1],
-        kept.query.shape[1],
-        kept.query.shape[2],
-    )
+    k, heads, across = near.shape[1], kept.query.shape[1], kept.query.shape[2]
+    width = table.shape[1]
     head, more = width // heads, phi + len(rate)
     padded = weights.heard.shape[1] // heads
     dtype, heard_bias = table.dtype, weights.heard_bias
     asked, query, share, heard = kept
     bias = weights.bias
-    begin_at = weights.first.shape[1] // 2  # where z begins
-    own, begin = np.empty((NODES, width), dtype), np.empty((NODES, 2 * begin_at), dtype)
-    at, score = np.empty(k, np.int64), np.empty((heads, k + -k % BLOCK), dtype)
-    read, ends = np.zeros((k + -k % BLOCK, across), dtype), np.empty((NODES, padded), dtype)
+    own, begin = np.empty((NODES, width), dtype), np.empty((NODES, len(bias)), dtype)
+    at, score = np.empty(k, np.int64), np.empty((heads, k), dtype)
+    read, ends = np.zeros((k, across), dtype), np.empty((NODES, padded), dtype)
     for start in range(0, len(own_rows), NODES):
         n = min(NODES, len(own_rows) - start)
         place = start % len(query)  # 0 if the last ones are written over
         for b in range(n):
-            row = own_rows[start + b]
-            for c in range(width):
-                own[b, c] = table[row, c]
+            copy_row(table, own_rows[start + b], own, b, width)
             for c in range(len(bias)):
                 begin[b, c] = bias[c]
         add_rows(weights.first, own, begin, n)
+        clear(query[place : place + n])
+        clear(heard[place : place + n])
+        clear(share[place : place + n])
         for b in range(n):
-            for c in range(width):
-                asked[place + b, c] = begin[b, c]
-            for h in range(heads):
-                for c in range(across):
-                    query[place + b, h, c] = 0
-                    heard[place + b, h, c] = 0
-                for j in range(k):
-                    share[place + b, h, j] = 0
+            copy_row(begin, b, asked, place + b, width)
         for h in range(heads):
             columns = slice(h * head, (h + 1) * head)
             add_rows(weights.query[columns], begin[:, columns], query[place : place + n, h], n)
@@ -161,19 +194,13 @@ def attend(reads: Reads, weights: Weights, kept: Kept, z: Floats) -> None:
             for j in range(k):
                 if mask[i, j]:
                     at[count] = j
-                    row = near[i, j]
-                    for c in range(width):
-                        read[count, c] = table[row, c]
+                    copy_row(table, near[i, j], read, count, width)
                     cosines(seconds[i, j], rate, offset, read, count, phi)
                     for c in range(known.shape[2]):
                         read[count, np.uint64(more + c)] = known[i, j, c]
                     count += 1
-            for j in range(count, count + -count % BLOCK):
-                for c in range(across):
-                    read[j, c] = 0
+            dots(query[place + b], read, score, count)
             for h in range(heads):
-                for j in range(0, count, BLOCK):
-                    inner(query, place + b, h, read, j, score)
                 highest, total = -np.inf, 0.0
                 for j in range(count):
                     highest = max(highest, score[h, j])
@@ -184,18 +211,14 @@ def attend(reads: Reads, weights: Weights, kept: Kept, z: Floats) -> None:
                 for j in range(count):
                     score[h, j] /= total
                     share[place + b, h, at[j]] = score[h, j]
-                for j in range(count, score.shape[1]):
-                    score[h, j] = 0
-                for j in range(0, count, BLOCK):
-                    add_four(score, h, read, j, heard, place + b)
+            add_rows(read[:count], score, heard[place + b], heads)
             for c in range(width):
-                z[i, c] = begin[b, np.uint64(begin_at + c)]
-                if count:
+                z[i, c] = begin[b, np.uint64(width + c)]
+            if count:
+                for c in range(width):
                     z[i, c] += heard_bias[c]
         for h in range(heads):
-            for b in range(n):
-                for c in range(padded):
-                    ends[b, c] = 0
+            clear(ends)
             projection = weights.heard[:, h * padded : (h + 1) * padded]
             add_rows(projection, heard[place : place + n, h], ends, n)
             for b in range(n):
@@ -203,7 +226,7 @@ def attend(reads: Reads, weights: Weights, kept: Kept, z: Floats) -> None:
                     z[start + b, np.uint64(h * head + c)] += ends[b, c]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def attend_back(
     reads: Reads,
     weights: Backward,
@@ -214,12 +237,8 @@ def attend_back(
     """The gradients of `attend`; none goes into times and what is known of events."""
     widen()
     phi, table, own_rows, near, mask, seconds, known, rate, offset = reads
-    width, k, heads, across = (
-        table.shape[1],
-        near.shape[1],
-        kept.query.shape[1],
-        kept.query.shape[2],
-    )
+    k, heads, across = near.shape[1], kept.query.shape[1], kept.query.shape[2]
+    width, rates = table.shape[1], len(rate)
     head, more = width // heads, phi + len(rate)
     padded = weights.query.shape[1] // heads
     dtype = table.dtype
@@ -230,20 +249,20 @@ def attend_back(
     by_begin, by_asked = np.empty((NODES, 2 * width), dtype), np.empty((NODES, padded), dtype)
     by_heard = np.empty((NODES, heads, across), dtype)
     by_query = np.empty((NODES, heads, across), dtype)
-    at, by_score = np.empty(k, np.int64), np.empty((heads, k + -k % BLOCK), dtype)
-    read, by_read = np.zeros((k + -k % BLOCK, across), dtype), np.empty(more, dtype)
-    sine, slope = np.empty((k, len(rate)), dtype), np.empty(len(rate), dtype)
+    at, scale = np.empty(k, np.int64), np.empty((2 * heads, k), dtype)
+    read, by_read = np.zeros((k, across), dtype), np.empty((k, wide), dtype)
+    # by states and by sines: what a query tells of each, then what the sum does
+    tells = np.zeros((2 * heads, wide), dtype)
+    sine = np.zeros((k, rates + -rates % 16), dtype)
+    turned = np.empty((2 * heads, sine.shape[1]), dtype)
     for start in range(0, len(own_rows), NODES):
         n = min(NODES, len(own_rows) - start)
+        clear(by_heard)
+        clear(by_query)
         for b in range(n):
-            row = own_rows[start + b]
+            copy_row(table, own_rows[start + b], own, b, width)
             for c in range(width):
-                own[b, c] = table[row, c]
                 by_begin[b, np.uint64(width + c)] = by_z[start + b, c]
-            for h in range(heads):
-                for c in range(across):
-                    by_heard[b, h, c] = 0
-                    by_query[b, h, c] = 0
         for h in range(heads):
             columns = slice(h * head, (h + 1) * head)
             by_ends = by_z[start : start + n, columns]
@@ -254,67 +273,57 @@ def attend_back(
             for j in range(k):
                 if mask[i, j]:
                     at[count] = j
-                    row = near[i, j]
-                    for c in range(width):
-                        read[count, c] = table[row, c]
+                    copy_row(table, near[i, j], read, count, width)
                     cosines_and_sines(seconds[i, j], rate, offset, read, count, phi, sine)
                     for c in range(known.shape[2]):
                         read[count, np.uint64(more + c)] = known[i, j, c]
                     count += 1
-            for j in range(count, count + -count % BLOCK):
-                for c in range(across):
-                    read[j, c] = 0
+            dots(by_heard[b], read, scale, count)
             for h in range(heads):
-                for j in range(0, count, BLOCK):
-                    inner(by_heard, b, h, read, j, by_score)
                 mean = 0.0
                 for j in range(count):
-                    mean += by_score[h, j] * share[i, h, at[j]]
+                    weight = share[i, h, at[j]]
+                    mean += scale[h, j] * weight
+                    scale[heads + h, j] = weight
                 for j in range(count):
-                    by_score[h, j] = share[i, h, at[j]] * (by_score[h, j] - mean)
-                for j in range(count, by_score.shape[1]):
-                    by_score[h, j] = 0
-                for j in range(0, count, BLOCK):
-                    add_four(by_score, h, read, j, by_query, b)
-            for c in range(len(rate)):
-                slope[c] = 0
+                    scale[h, j] = scale[heads + h, j] * (scale[h, j] - mean)
+                copy_row(query[i], h, tells, h, width)
+                copy_row(by_heard[b], h, tells, heads + h, width)
+            add_rows(read[:count], scale, by_query[b], heads)
+            clear(by_read)
+            add_outer(scale[:, :count], tells, by_read, 2 * heads)
             for j in range(count):
-                row = near[i, at[j]]
-                for c in range(more):
-                    by_read[c] = 0
-                for h in range(heads):
-                    scale = share[i, h, at[j]]
-                    add_both(by_score[h, j], query, i, scale, by_heard, b, h, by_read)
-                for c in range(width):
-                    by_table[row, c] += by_read[c]
-                for c in range(len(rate)):
-                    by_read[np.uint64(phi + c)] *= -sine[j, c]
-                    slope[c] += by_read[np.uint64(phi + c)]
-                for c in range(len(by_frequency)):
-                    by_frequency[c] += seconds[i, at[j]] * by_read[np.uint64(phi + c)]
-            for c in range(len(rate)):
-                by_phase[c] += slope[c]
+                add_row(by_read, j, by_table, near[i, at[j]], width)
+            clear(turned)
+            add_rows(sine[:count], scale, turned, 2 * heads)
+            for h in range(heads):
+                for c in range(rates):
+                    asks = query[i, h, np.uint64(phi + c)] * turned[h, c]
+                    says = by_heard[b, h, np.uint64(phi + c)] * turned[np.uint64(heads + h), c]
+                    by_phase[c] -= asks + says
+            if len(by_frequency):
+                for j in range(count):
+                    for h in range(heads):
+                        for c in range(rates):
+                            told = scale[h, j] * query[i, h, phi + c]
+                            told += scale[heads + h, j] * by_heard[b, h, phi + c]
+                            by_frequency[c] -= seconds[i, at[j]] * (sine[j, c] * told)
             if count:
                 for c in range(width):
                     by_heard_bias[c] += by_z[i, c]
         for h in range(heads):
-            for b in range(n):
-                for c in range(padded):
-                    by_asked[b, c] = 0
+            clear(by_asked)
             add_rows(weights.query[:, h * padded : (h + 1) * padded], by_query[:, h], by_asked, n)
             columns = slice(h * head, (h + 1) * head)
             add_outer(asked[start : start + n, columns], by_query[:, h], of_query[columns], n)
             for b in range(n):
                 for c in range(head):
                     by_begin[b, np.uint64(h * head + c)] = by_asked[b, c]
+        clear(by_own)
         for b in range(n):
-            for c in range(wide):
-                by_own[b, c] = 0
             for c in range(2 * width):
                 by_bias[c] += by_begin[b, c]
         add_rows(weights.first, by_begin, by_own, n)
         add_outer(by_begin, own, by_first, n)
         for b in range(n):
-            row = own_rows[start + b]
-            for c in range(width):
-                by_table[row, c] += by_own[b, c]
+            add_row(by_own, b, by_table, own_rows[start + b], width)

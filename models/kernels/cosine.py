@@ -1,4 +1,4 @@
-"""Cosines of phases in turns, in loops that vectorise.
+"""Cosines of phases in turns, in whole vectors.
 
 Whole turns are dropped in float64, since of a gap of months a float32 phase keeps no digit; what is
 left, r in [-1/2, 1/2], gives cos(2 pi r) = S(1/4 - |r|) where S(x) = sin(2 pi x) for |x| <= 1/4 is
@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
 from numba import njit, types
-from numba.extending import overload
+from numba.extending import intrinsic, overload
 
 from ...stream import Float64
-from .tiles import widen
+from .tiles import INT, Matrix, function, load, splat, steps, store, widen
 
 Floats = npt.NDArray[np.floating]
 
@@ -36,46 +37,13 @@ def quarter_sine(x: Any) -> Any:
     return type(x)(math.sin(math.tau * x))
 
 
-@overload(quarter_sine, inline="always")
-def _quarter_sine(x: Any) -> Callable[..., Any] | None:
-    if x == types.float32:
-        a0, a1, a2, a3, a4 = (np.float32(a) for a in SINGLE)
-
-        def in32(x: Any) -> Any:
-            y = x * x
-            return x * (a0 + y * (a1 + y * (a2 + y * (a3 + y * a4))))
-
-        return in32
-    if x == types.float64:
-        b0, b1, b2, b3, b4, b5, b6, b7, b8 = DOUBLE
-
-        def in64(x: Any) -> Any:
-            y = x * x
-            high = b4 + y * (b5 + y * (b6 + y * (b7 + y * b8)))
-            return x * (b0 + y * (b1 + y * (b2 + y * (b3 + y * high))))
-
-        return in64
-    return None
-
-
-# Of a signed sum as an index numba asks whether it is negative, which keeps a loop from being
-# vectorised: hence the unsigned ones.
-
-
-@njit(cache=True, nogil=True, fastmath={"contract"})
 def cosines(
     seconds: float, rate: Float64, offset: Float64, out: Floats, row: int, first: int
 ) -> None:
     """cos of `rate` turns a second and an `offset` in turns, into `out[row, first:]`."""
-    widen()
-    for c in range(len(rate)):
-        turns = seconds * rate[c] + offset[c]
-        out[row, np.uint64(first + c)] = 0.25 - abs(turns - np.floor(turns + 0.5))
-    for c in range(len(rate)):
-        out[row, np.uint64(first + c)] = quarter_sine(out[row, np.uint64(first + c)])
+    cosines_and_sines(seconds, rate, offset, out, row, first, np.empty((row + 1, len(rate))))
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
 def cosines_and_sines(
     seconds: float,
     rate: Float64,
@@ -86,18 +54,107 @@ def cosines_and_sines(
     sine: Floats,
 ) -> None:
     """The same cosines, to the bit, and the sines into `sine[row]`."""
-    widen()
-    quarter, zero = out.dtype.type(0.25), out.dtype.type(0)
+    one = out.dtype.type
     for c in range(len(rate)):
         turns = seconds * rate[c] + offset[c]
-        turns -= np.floor(turns + 0.5)
-        out[row, np.uint64(first + c)] = 0.25 - abs(turns)
-        sine[row, c] = turns
-    for c in range(len(rate)):
-        x = out[row, np.uint64(first + c)]
-        y = quarter - abs(x)
-        sine[row, c] = quarter_sine(-y if sine[row, c] < zero else y)
-        out[row, np.uint64(first + c)] = quarter_sine(x)
+        rest = one(turns - np.rint(turns))
+        x = one(0.25) - abs(rest)
+        y = one(0.25) - abs(x)
+        out[row, first + c] = quarter_sine(x)
+        sine[row, c] = quarter_sine(np.copysign(y, rest))
+
+
+@overload(cosines)
+def _cosines(
+    seconds: Any, rate: Any, offset: Any, out: Any, row: Any, first: Any
+) -> Callable[..., None]:
+    def of(seconds: Any, rate: Any, offset: Any, out: Any, row: Any, first: Any) -> None:
+        _turn(seconds, rate, offset, out, row, first, out)
+
+    return of
+
+
+@overload(cosines_and_sines)
+def _cosines_and_sines(
+    seconds: Any, rate: Any, offset: Any, out: Any, row: Any, first: Any, sine: Any
+) -> Callable[..., None]:
+    def of(seconds: Any, rate: Any, offset: Any, out: Any, row: Any, first: Any, sine: Any) -> None:
+        _turn_both(seconds, rate, offset, out, row, first, sine)
+
+    return of
+
+
+def _emit(with_sines: bool, *given: Any) -> Any:
+    """Vectors of turns in float64, then their sines in the type of `out`."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
+        rate, offset = (
+            context.make_array(signature.args[i])(context, builder, args[i]) for i in (1, 2)
+        )
+        starts = [builder.ptrtoint(array.data, INT) for array in (rate, offset)]
+        out = Matrix(context, builder, signature.args[3], args[3])
+        sine = Matrix(context, builder, signature.args[6], args[6])
+        row, bits = args[4], out.bits
+        end = builder.add(out.row(builder, row), builder.mul(args[5], out.size))
+        end_too = sine.row(builder, row)
+        place = INT(0)
+        for lanes in (16, 8, 4, 1) if bits == 32 else (8, 4, 1):
+            wide, vector = ir.VectorType(ir.DoubleType(), lanes), ir.VectorType(out.entry, lanes)
+
+            def same(value: float, of: Any) -> Any:
+                return ir.Constant(of, [value] * of.count)
+
+            def call(name: str, *values: Any) -> Any:
+                of = values[0].type
+                size = 64 if of.element == ir.DoubleType() else 32
+                full = f"llvm.{name}.v{of.count}f{size}"
+                return builder.call(function(builder, full, of, [of] * len(values)), values)
+
+            def rounded(value: Any, vector: Any = vector) -> Any:
+                return value if bits == 64 else builder.fptrunc(value, vector)
+
+            def quarter(x: Any, vector: Any = vector) -> Any:
+                *others, p = (same(a, vector) for a in (SINGLE if bits == 32 else DOUBLE))
+                y = builder.fmul(x, x)
+                for a in reversed(others):
+                    p = call("fma", p, y, a)
+                return builder.fmul(x, p)
+
+            def span(c: Any, lanes: int = lanes, wide: Any = wide, vector: Any = vector) -> None:
+                at = builder.mul(c, INT(8))
+                rates, offsets = (load(builder, builder.add(s, at), wide, 64) for s in starts)
+                turns = call("fma", splat(builder, args[0], lanes), rates, offsets)
+                whole = call("rint", turns)
+                rest = rounded(builder.fsub(turns, whole))
+                x = builder.fsub(same(0.25, vector), call("fabs", rest))
+                across = builder.mul(c, out.size)
+                store(builder, quarter(x), builder.add(end, across), bits)
+                if with_sines:
+                    y = builder.fsub(same(0.25, vector), call("fabs", x))
+                    signed = call("copysign", y, rest)
+                    store(builder, quarter(signed), builder.add(end_too, across), bits)
+
+            place = steps(builder, place, lanes, builder.extract_value(rate.shape, 0), span)
+        return context.get_dummy_value()
+
+    kinds = (types.float64, *given[:3], types.intp, types.intp, given[3])
+    return types.void(*kinds), generate
+
+
+def _emit_cosines(
+    typing: Any, seconds: Any, rate: Any, offset: Any, out: Any, row: Any, first: Any, sine: Any
+) -> Any:
+    return _emit(False, rate, offset, out, sine)
+
+
+def _emit_both(
+    typing: Any, seconds: Any, rate: Any, offset: Any, out: Any, row: Any, first: Any, sine: Any
+) -> Any:
+    return _emit(True, rate, offset, out, sine)
+
+
+_turn: Any = intrinsic(_emit_cosines)
+_turn_both: Any = intrinsic(_emit_both)
 
 
 @njit(cache=True, nogil=True)

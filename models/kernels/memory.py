@@ -1,8 +1,8 @@
 """Loops of memories that an event renews at both of its ends, forward and backward.
 
-Each end reads its own memory and the other's, side by side; what else it is told has been projected
-before.  Backward passes give the gradients of pre-activations: those of weights are one product of
-all of them.
+Each end reads its own memory and the other's, side by side.  Backward passes give the gradients of
+pre-activations: those of weights are one product of all of them.  A GRU takes the events of a level
+together, since a weight that is read for one of them is then at hand for all.
 """
 
 import numpy as np
@@ -11,6 +11,9 @@ from numba import njit
 from ...stream import Int64
 from .elementary import hyperbolic_tangent, sigmoid
 from .linear import Floats, add_product, add_products
+from .tiles import add_rows, widen
+
+EVENTS = 16  # of a level at a time
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -24,73 +27,130 @@ def read_both(table: Floats, rows: Int64, both: Floats) -> None:
             both[side, width + c] = table[other, c]
 
 
+@njit(cache=True, nogil=True)
+def by_level(
+    ends: Int64,  # (n, 2)
+    writes: Int64,  # (2 n,)
+    depth: Int64,  # (rows,) all 0: scratch
+    order: Int64,  # out, (n,) events level by level, in log order inside a level
+    starts: Int64,  # out, room for n + 1: where each level begins
+) -> int:
+    """The events that read nothing of one another stand together; the number of levels."""
+    count = 0
+    level = np.empty(len(ends), np.int64)
+    starts[:] = 0
+    for event in range(len(ends)):
+        level[event] = max(depth[ends[event, 0]], depth[ends[event, 1]])
+        for side in range(2):
+            depth[writes[2 * event + side]] = level[event] + 1
+        count = max(count, level[event] + 1)
+        starts[level[event] + 1] += 1
+    for place in range(count):
+        starts[place + 1] += starts[place]
+    at = starts.copy()
+    for event in range(len(ends)):
+        order[at[level[event]]] = event
+        at[level[event]] += 1
+    return count
+
+
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def gru_forward(
     table: Floats,  # (rows, width) the base rows are filled; the others are, here
     ends: Int64,  # (n, 2)
     writes: Int64,  # (2 n,)
-    told: Floats,  # (n, 2, 4 width) what is added to the products
-    weight: Floats,  # (2 width, 4 width) of [own, other's]: reset, renew, new, and new's own part
-    gates: Floats,  # out, (n, 2, 4 width), or (1, 2, 4 width) if they are not to be kept
+    order: Int64,  # (n,) events level by level
+    starts: Int64,  # (levels + 1,)
+    told: Floats,  # (n, 2, t)
+    own: Floats,  # (width, g) of own memory onto new's own part, reset, renew and new
+    other: Floats,  # (width, h) of the other's onto the last three
+    tail: Floats,  # (t, h) of what is told, likewise
+    bias: Floats,  # (g,)
+    read: Floats,  # out, (2 n, >= 2 width + t + 1) in that order: [own, other's, told, 1]
+    gates: Floats,  # out, (2 n, g) in that order
 ) -> None:
-    """n = tanh(a + r b), s' = (1 - z) n + z s with r, z the sigmoids; r, z, n and b are kept."""
-    width = table.shape[1]
+    """n = tanh(a + r b), s' = (1 - z) n + z s with r, z the sigmoids; b, r, z and n are kept."""
+    widen()
+    width, size = table.shape[1], told.shape[2]
     one = table.dtype.type(1)
-    both = np.empty((2, 2 * width), table.dtype)
-    kept = len(gates) == len(ends)
-    for event in range(len(ends)):
-        gate = gates[event if kept else 0]
-        read_both(table, ends[event], both)
+    for place in range(len(order)):
         for side in range(2):
-            for c in range(4 * width):
-                gate[side, c] = told[event, side, c]
-        add_products(weight, both, gate)
-        for side in range(2):
-            row = writes[2 * event + side]
-            for c in range(2 * width):
-                gate[side, c] = sigmoid(gate[side, c])
-            for c in range(width):
-                new = gate[side, 2 * width + c] + gate[side, c] * gate[side, 3 * width + c]
-                gate[side, 2 * width + c] = hyperbolic_tangent(new)
-            for c in range(width):
-                z = gate[side, width + c]
-                table[row, c] = (one - z) * gate[side, 2 * width + c] + z * both[side, c]
+            i, event = 2 * place + side, order[place]
+            for c in range(size):
+                read[i, np.uint64(2 * width + c)] = told[event, side, c]
+            read[i, 2 * width + size] = one
+            for c in range(len(bias)):
+                gates[i, c] = bias[c]
+    add_rows(tail, read[:, 2 * width :], gates[:, width:], len(read))
+    for level in range(len(starts) - 1):
+        for first in range(starts[level], starts[level + 1], EVENTS):
+            count = min(EVENTS, starts[level + 1] - first)
+            start, stop = 2 * first, 2 * (first + count)
+            for place in range(first, first + count):
+                for side in range(2):
+                    i, row = 2 * place + side, ends[order[place], side]
+                    j = 2 * place + 1 - side
+                    for c in range(width):
+                        read[i, c] = table[row, c]
+                    for c in range(width):
+                        read[j, np.uint64(width + c)] = table[row, c]
+            add_rows(own, read[start:stop], gates[start:stop], stop - start)
+            add_rows(other, read[start:stop, width:], gates[start:stop, width:], stop - start)
+            for i in range(start, stop):
+                row = writes[2 * order[i // 2] + i % 2]
+                for c in range(width, 3 * width):
+                    gates[i, np.uint64(c)] = sigmoid(gates[i, np.uint64(c)])
+                for c in range(width):
+                    r, z = gates[i, np.uint64(width + c)], gates[i, np.uint64(2 * width + c)]
+                    n = hyperbolic_tangent(gates[i, np.uint64(3 * width + c)] + r * gates[i, c])
+                    gates[i, np.uint64(3 * width + c)] = n
+                    table[row, c] = (one - z) * n + z * read[i, c]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def gru_backward(
-    table: Floats,  # (rows, width)
     grad: Floats,  # (rows, width) of later readers; grows to the whole gradient of every row
     ends: Int64,  # (n, 2)
     writes: Int64,  # (2 n,)
-    weight: Floats,  # (4 width, 2 width), the transpose of the forward pass's
-    gates: Floats,  # (n, 2, 4 width) as kept; becomes the gradient of the pre-activations
+    order: Int64,  # (n,)
+    starts: Int64,  # (levels + 1,)
+    own: Floats,  # (4 width, p), the transposes of the forward pass's
+    other: Floats,  # (3 width, p)
+    read: Floats,  # (2 n, ...) as kept
+    gates: Floats,  # (2 n, g) as kept
+    slopes: Floats,  # out, (2 n, g) the gradient of the pre-activations
 ) -> None:
-    """The way back, last event first."""
-    width = table.shape[1]
-    one = table.dtype.type(1)
-    into = np.empty((2, 2 * width), table.dtype)
-    for event in range(len(ends) - 1, -1, -1):
-        gate = gates[event]
-        for side in range(2):
-            row, own = writes[2 * event + side], ends[event, side]
-            for c in range(width):
-                r, z, n = gate[side, c], gate[side, width + c], gate[side, 2 * width + c]
-                b, g = gate[side, 3 * width + c], grad[row, c]
-                by_new = g * (one - z) * (one - n * n)
-                gate[side, c] = by_new * b * r * (one - r)
-                gate[side, width + c] = g * (table[own, c] - n) * z * (one - z)
-                gate[side, 2 * width + c] = by_new
-                gate[side, 3 * width + c] = by_new * r
-                into[side, c] = g * z
-                into[side, width + c] = 0
-        add_products(weight, gate, into)
-        for side in range(2):
-            own, other = ends[event, side], ends[event, 1 - side]
-            for c in range(width):
-                grad[own, c] += into[side, c]
-            for c in range(width):
-                grad[other, c] += into[side, width + c]
+    """The way back, last level first."""
+    widen()
+    width = grad.shape[1]
+    one = grad.dtype.type(1)
+    into = np.empty((2, 2 * EVENTS, own.shape[1]), grad.dtype)
+    for level in range(len(starts) - 2, -1, -1):
+        for first in range(starts[level], starts[level + 1], EVENTS):
+            count = min(EVENTS, starts[level + 1] - first)
+            start, stop = 2 * first, 2 * (first + count)
+            into[:, : 2 * count] = 0
+            for i in range(start, stop):
+                row = writes[2 * order[i // 2] + i % 2]
+                for c in range(width):
+                    b, r = gates[i, c], gates[i, np.uint64(width + c)]
+                    z, n = gates[i, np.uint64(2 * width + c)], gates[i, np.uint64(3 * width + c)]
+                    g = grad[row, c]
+                    by_new = g * (one - z) * (one - n * n)
+                    slopes[i, c] = by_new * r
+                    slopes[i, np.uint64(width + c)] = by_new * b * r * (one - r)
+                    slopes[i, np.uint64(2 * width + c)] = g * (read[i, c] - n) * z * (one - z)
+                    slopes[i, np.uint64(3 * width + c)] = by_new
+                    into[0, i - start, c] = g * z
+            add_rows(own, slopes[start:stop], into[0], stop - start)
+            add_rows(other, slopes[start:stop, width:], into[1], stop - start)
+            for i in range(start, stop):
+                event, side = order[i // 2], i % 2
+                row, beside = ends[event, side], ends[event, 1 - side]
+                for c in range(width):
+                    grad[row, c] += into[0, i - start, c]
+                for c in range(width):
+                    grad[beside, c] += into[1, i - start, c]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})

@@ -18,9 +18,13 @@ from numba.extending import intrinsic, overload
 
 Floats = npt.NDArray[np.floating]
 
-ROWS = (4, 2, 1)
-LANES = {32: (64, 16, 1), 64: (32, 8, 1)}  # columns of a tile, by the bits of a number
+# rows of tiles and their columns, by the bits of a number: eight rows first, then what is left
+BANDS = {
+    32: (((8,), (32, 16, 4, 1)), ((4, 2, 1), (64, 32, 16, 1))),
+    64: (((8,), (16, 8, 4, 1)), ((4, 2, 1), (32, 16, 8, 1))),
+}
 INT = ir.IntType(64)
+WIDE = '"prefer-vector-width"="512"'
 
 
 def widen() -> None:
@@ -33,14 +37,19 @@ def widen() -> None:
 def add_rows(weight: Floats, x: Floats, y: Floats, rows: int) -> None:
     """Add x W to the first `rows` rows of y: x (n, inputs), W (inputs, outputs), y (n, outputs).
 
-    The entries of a row must stand side by side in memory.
+    The entries of a row must stand side by side in memory.  Of x and y the first columns are taken
+    if they have more.
     """
-    y[:rows] += x[:rows] @ weight
+    inputs, outputs = weight.shape
+    y[:rows, :outputs] += x[:rows, :inputs] @ weight
 
 
 def add_outer(x: Floats, d: Floats, total: Floats, rows: int) -> None:
-    """Add x^T d over the first `rows` rows to `total` (inputs, outputs): a weight's gradient."""
-    total += x[:rows].T @ d[:rows]
+    """Add x^T d over the first `rows` rows to `total` (inputs, outputs): a weight's gradient.
+
+    It may have more rows and columns.
+    """
+    total[: x.shape[1], : d.shape[1]] += x[:rows].T @ d[:rows]
 
 
 @overload(widen, inline="always")
@@ -67,7 +76,7 @@ def _add_outer(x: Any, d: Any, total: Any, rows: Any) -> Callable[..., None]:
 def _emit_preference(typing: Any) -> Any:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         # past the check of llvmlite's own set, which knows only attributes without a value
-        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        set.add(builder.function.attributes, WIDE)
         return context.get_dummy_value()
 
     return types.void(), generate
@@ -102,10 +111,10 @@ _multiply_across: Any = intrinsic(_emit_product_across)
 
 def _matrices(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
     pairs = zip(signature.args[:3], args[:3], strict=True)
-    return [_Matrix(context, builder, *pair) for pair in pairs]
+    return [Matrix(context, builder, *pair) for pair in pairs]
 
 
-class _Matrix:
+class Matrix:
     """Where the rows of an array (rows, columns) stand; addresses are integers, in bytes."""
 
     def __init__(self, context: Any, builder: ir.IRBuilder, of: Any, value: Any) -> None:
@@ -117,6 +126,10 @@ class _Matrix:
         self.entry = context.get_data_type(of.dtype)
         self.bits = of.dtype.bitwidth
 
+    def row(self, builder: ir.IRBuilder, i: Any) -> Any:
+        """The address of a row."""
+        return builder.add(self.start, builder.mul(i, self.stride))
+
 
 def _pair(builder: ir.IRBuilder, values: Any) -> Any:
     return [builder.extract_value(values, place) for place in range(2)]
@@ -124,39 +137,74 @@ def _pair(builder: ir.IRBuilder, values: Any) -> Any:
 
 def _emit(
     builder: ir.IRBuilder,
-    weight: _Matrix,
-    x: _Matrix,
-    y: _Matrix,
+    weight: Matrix,
+    x: Matrix,
+    y: Matrix,
     rows: Any,
     inputs: Any,
     row_step: Any,  # bytes from a row of the product to the next, in x
     input_step: Any,  # bytes from an input to the next, in x
 ) -> None:
-    """The loops over all tiles: columns by the widest tile that fits, then rows likewise."""
-    column = INT(0)
-    for lanes in LANES[weight.bits]:
+    """Call the product, a function of its own in the module: it is long, and compiled once."""
+    name = f"product_in_tiles_{weight.bits}"
+    found = builder.module.globals.get(name)
+    if found is None:
+        kind = ir.FunctionType(ir.VoidType(), [INT] * 10)
+        found = ir.Function(builder.module, kind, name)
+        found.linkage = "internal"
+        found.attributes.add("noinline")
+        set.add(found.attributes, WIDE)
+        within = ir.IRBuilder(found.append_basic_block("entry"))
+        _emit_loops(within, weight.entry, weight.bits, *found.args)
+        within.ret_void()
+    sizes = rows, weight.shape[1], inputs
+    strides = y.stride, row_step, input_step, weight.stride
+    builder.call(found, [y.start, x.start, weight.start, *sizes, *strides])
 
-        def strip(o: Any, lanes: int = lanes) -> None:
-            across = builder.mul(o, weight.size)
-            row = INT(0)
-            for height in ROWS:
 
-                def tile(r: Any, height: int = height) -> None:
-                    at_y = builder.add(builder.add(y.start, across), builder.mul(r, y.stride))
-                    at_x = builder.add(x.start, builder.mul(r, row_step))
-                    at_w = builder.add(weight.start, across)
-                    ends = [builder.add(at_y, builder.mul(INT(j), y.stride)) for j in range(height)]
-                    starts = [
-                        builder.add(at_x, builder.mul(INT(j), row_step)) for j in range(height)
-                    ]
-                    _emit_tile(
-                        *(builder, weight.entry, weight.bits, lanes, ends, starts, at_w),
-                        *(weight.stride, input_step, inputs),
-                    )
+def _emit_loops(
+    builder: ir.IRBuilder,
+    entry: Any,
+    bits: int,
+    y: Any,  # addresses
+    x: Any,
+    weight: Any,
+    rows: Any,
+    columns: Any,
+    inputs: Any,
+    y_step: Any,  # bytes
+    row_step: Any,
+    input_step: Any,
+    weight_step: Any,
+) -> None:
+    """The loops over all tiles: rows by the bands, in each columns by the widest tile that fits."""
+    begin = INT(0)
+    for heights, widths in BANDS[bits]:
+        stop = rows if 1 in heights else builder.and_(rows, INT(-heights[0]))
+        column = INT(0)
+        for lanes in widths:
 
-                row = _steps(builder, row, height, rows, tile)
+            def strip(o: Any, lanes: int = lanes, band: Any = (heights, begin, stop)) -> None:
+                across = builder.mul(o, INT(bits // 8))
+                heights, row, stop = band
+                for height in heights:
 
-        column = _steps(builder, column, lanes, weight.shape[1], strip)
+                    def tile(r: Any, height: int = height) -> None:
+                        at_y = builder.add(builder.add(y, across), builder.mul(r, y_step))
+                        at_x = builder.add(x, builder.mul(r, row_step))
+                        ends, starts = (
+                            [builder.add(at, builder.mul(INT(j), step)) for j in range(height)]
+                            for at, step in ((at_y, y_step), (at_x, row_step))
+                        )
+                        _emit_tile(
+                            *(builder, entry, bits, lanes, ends, starts),
+                            *(builder.add(weight, across), weight_step, input_step, inputs),
+                        )
+
+                    row = steps(builder, row, height, stop, tile)
+
+            column = steps(builder, column, lanes, columns, strip)
+        begin = stop
 
 
 def _emit_tile(
@@ -172,16 +220,9 @@ def _emit_tile(
     inputs: Any,
 ) -> None:
     """One tile: its rows stand in registers while the inputs go by."""
-    vector, align = ir.VectorType(entry, lanes), bits // 8
-    name = f"llvm.fma.v{lanes}f{bits}"
-    fma = builder.module.globals.get(name)
-    if fma is None:
-        fma = ir.Function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
-
-    def load(address: Any, of: Any) -> Any:
-        return builder.load(builder.inttoptr(address, of.as_pointer()), align=align)
-
-    before = [load(end, vector) for end in ends]
+    vector = ir.VectorType(entry, lanes)
+    fma = function(builder, f"llvm.fma.v{lanes}f{bits}", vector, [vector] * 3)
+    before = [load(builder, end, vector, bits) for end in ends]
     entered = builder.block
     loop, done = builder.append_basic_block("inputs"), builder.append_basic_block("tile")
     builder.cbranch(builder.icmp_signed(">", inputs, INT(0)), loop, done)
@@ -189,15 +230,11 @@ def _emit_tile(
     builder.position_at_end(loop)
     count, at_w, at_x = builder.phi(INT), builder.phi(INT), builder.phi(INT)
     sums = [builder.phi(vector) for _ in ends]
-    row = load(at_w, vector)
-    first = ir.Constant(ir.VectorType(ir.IntType(32), lanes), None)
+    row = load(builder, at_w, vector, bits)
     after = []
     for start, total in zip(starts, sums, strict=True):
-        one = builder.insert_element(
-            ir.Constant(vector, ir.Undefined), load(builder.add(start, at_x), entry), INT(0)
-        )
-        same = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), first)
-        after.append(builder.call(fma, [same, row, total]))
+        one = load(builder, builder.add(start, at_x), entry, bits)
+        after.append(builder.call(fma, [splat(builder, one, lanes), row, total]))
     steps = [(count, INT(0), INT(1)), (at_w, weight, weight_step), (at_x, INT(0), input_step)]
     for place, start, step in steps:
         place.add_incoming(start, entered)
@@ -213,10 +250,33 @@ def _emit_tile(
         result.add_incoming(start, entered)
         result.add_incoming(value, loop)
     for result, end in zip(results, ends, strict=True):
-        builder.store(result, builder.inttoptr(end, vector.as_pointer()), align=align)
+        store(builder, result, end, bits)
 
 
-def _steps(
+def load(builder: ir.IRBuilder, address: Any, of: Any, bits: int) -> Any:
+    """The number or vector at an address."""
+    return builder.load(builder.inttoptr(address, of.as_pointer()), align=bits // 8)
+
+
+def store(builder: ir.IRBuilder, value: Any, address: Any, bits: int) -> None:
+    """Put a number or vector at an address."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer()), align=bits // 8)
+
+
+def splat(builder: ir.IRBuilder, value: Any, lanes: int) -> Any:
+    """A vector of the same number."""
+    nothing = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    first = ir.Constant(ir.VectorType(ir.IntType(32), lanes), None)
+    return builder.shuffle_vector(builder.insert_element(nothing, value, INT(0)), nothing, first)
+
+
+def function(builder: ir.IRBuilder, name: str, result: Any, given: list[Any]) -> Any:
+    """One of LLVM's own functions."""
+    found = builder.module.globals.get(name)
+    return found or ir.Function(builder.module, ir.FunctionType(result, given), name)
+
+
+def steps(
     builder: ir.IRBuilder, start: Any, step: int, stop: Any, body: Callable[[Any], None]
 ) -> Any:
     """`body` of start, start + step, ... while a whole step fits before `stop`; where it ended."""

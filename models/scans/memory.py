@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
+from ...stream import Int64
 from ..chain import Chain
-from ..kernels.memory import gru_backward, gru_forward, tanh_backward, tanh_forward
+from ..kernels.memory import by_level, gru_backward, gru_forward, tanh_backward, tanh_forward
+from ..padding import LANES, PART, up
 from ..rows import product
 
 
@@ -24,27 +27,8 @@ def scan_gru(chain: Chain, memory: Tensor, told: Tensor, cell: nn.GRUCell) -> Te
 
     The message of an end is [own memory, the other's, what it is told].
     """
-    width = memory.shape[1]
-    into, back = cell.weight_ih, cell.weight_hh
-    bias = torch.cat(
-        [
-            cell.bias_ih[: 2 * width] + cell.bias_hh[: 2 * width],
-            cell.bias_ih[2 * width :],
-            cell.bias_hh[2 * width :],
-        ]
-    )
-    own, other = into[:, :width], into[:, width : 2 * width]
-    weight = torch.cat(
-        [
-            torch.cat([own[: 2 * width] + back[: 2 * width], own[2 * width :], back[2 * width :]]),
-            torch.cat([other, torch.zeros_like(memory[:1]).expand(width, width)]),
-        ],
-        dim=1,
-    )  # (4 width, 2 width)
-    tail = torch.cat([into[:, 2 * width :], into.new_zeros(width, told.shape[-1])])
-    known = product(told, tail, bias)  # (n, 2, 4 width)
-    keeps = torch.is_grad_enabled() and (known.requires_grad or weight.requires_grad)
-    states: Tensor = _Gru.apply(chain, memory, known, weight, keeps)  # type: ignore[no-untyped-call]
+    weights = cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh
+    states: Tensor = _Gru.apply(chain, memory, told, *weights)  # type: ignore[no-untyped-call]
     return states
 
 
@@ -80,41 +64,90 @@ def _both(chain: Chain, table: Tensor) -> Tensor:
     return torch.cat([own, own.flip(1)], dim=-1)
 
 
+def _levels(chain: Chain) -> tuple[Int64, Int64]:
+    """The events level by level, and where levels begin."""
+    order, starts = np.empty(len(chain), np.int64), np.empty(len(chain) + 1, np.int64)
+    depth = np.zeros(chain.num_rows, np.int64)
+    count = by_level(chain.ends, chain.writes, depth, order, starts)
+    return order, starts[: count + 1]
+
+
 class _Gru(Function):
+    """Gates stand in the order [new's own part, reset, renew, new], the last three side by side."""
+
     @staticmethod
     def forward(
-        ctx: Any, chain: Chain, base: Tensor, known: Tensor, weight: Tensor, keeps: bool
+        ctx: Any,
+        chain: Chain,
+        base: Tensor,
+        told: Tensor,
+        into: Tensor,
+        back: Tensor,
+        bias_in: Tensor,
+        bias_back: Tensor,
     ) -> Tensor:
-        table = _table(chain, base)
-        gates = known.new_empty(len(chain) if keeps else 1, *known.shape[1:])
-        across = weight.t().contiguous()
+        table, width = _table(chain, base), base.shape[1]
+        three = up(3 * width, LANES)
+        total = up(width + three, LANES)
+        own, bias = base.new_zeros(width, total), base.new_zeros(total)
+        own[:, :width] = back[2 * width :].t()
+        own[:, width : 4 * width] = into[:, :width].t()
+        own[:, width : 3 * width] += back[: 2 * width].t()
+        bias[:width] = bias_back[2 * width :]
+        bias[width : 4 * width] = bias_in
+        bias[width : 3 * width] += bias_back[: 2 * width]
+        rest = base.new_zeros(into.shape[1] - width, three)
+        rest[:, : 3 * width] = into[:, width:].t()
+        order, starts = _levels(chain)
+        read = base.new_zeros(2 * len(chain), up(into.shape[1] + 1, PART))
+        gates = base.new_empty(2 * len(chain), total)
         gru_forward(
-            table.numpy(),
-            chain.ends,
-            chain.writes,
-            known.detach().numpy(),
-            across.detach().numpy(),
-            gates.numpy(),
+            *(
+                table.numpy(),
+                chain.ends,
+                chain.writes,
+                order,
+                starts,
+                told.detach().contiguous().numpy(),
+            ),
+            *(own.numpy(), rest[:width].numpy(), rest[width:].numpy(), bias.numpy()),
+            *(read.numpy(), gates.numpy()),
         )
-        ctx.chain = chain
-        ctx.save_for_backward(table, weight, gates)
+        ctx.chain, ctx.order, ctx.starts = chain, order, starts
+        ctx.save_for_backward(into, back, read, gates)
         return table
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, Tensor, None]:
-        table, weight, gates = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        into, back, read, gates = ctx.saved_tensors
         chain: Chain = ctx.chain
-        slopes = gates.clone()  # a graph may be gone through twice
+        width, columns = grad.shape[1], into.shape[1]
+        three = slice(width, 4 * width)
+        own = grad.new_zeros(4 * width, up(width, LANES))
+        own[:width, :width] = back[2 * width :]
+        own[width:, :width] = into[:, :width]
+        own[width : 3 * width, :width] += back[: 2 * width]
+        other = grad.new_zeros(3 * width, up(width, LANES))
+        other[:, :width] = into[:, width : 2 * width]
+        slopes = torch.empty_like(gates)  # a graph may be gone through twice
         gru_backward(
-            table.numpy(),
             grad.clone(memory_format=torch.contiguous_format).numpy(),
-            chain.ends,
-            chain.writes,
-            weight.contiguous().numpy(),
-            slopes.numpy(),
+            *(chain.ends, chain.writes, ctx.order, ctx.starts, own.numpy(), other.numpy()),
+            *(read.numpy(), gates.numpy(), slopes.numpy()),
         )
-        by_weight = slopes.flatten(0, 1).t() @ _both(chain, table).flatten(0, 1)
-        return None, None, slopes, by_weight, None
+        by_three = slopes[:, three].t() @ read  # (3 width, columns + 1 or more)
+        by_part = slopes[:, :width].t() @ read[:, :width]
+        by_back = torch.cat([by_three[: 2 * width, :width], by_part])
+        by_bias = torch.cat([by_three[: 2 * width, columns], slopes[:, :width].sum(0)])
+        by_told = None
+        if ctx.needs_input_grad[2]:
+            by_placed = slopes[:, three] @ into[:, 2 * width :]  # (2 n, told)
+            by_told = grad.new_empty(len(chain), 2, by_placed.shape[1])
+            by_told[torch.from_numpy(ctx.order)] = by_placed.view_as(by_told)
+        return (
+            *(None, None, by_told, by_three[:, :columns].contiguous(), by_back),
+            *(by_three[:, columns].contiguous(), by_bias),
+        )
 
 
 class _Tanh(Function):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from neutronstream.models import JODIE, TGN, DynamicGNN, Level, can_scan
 from neutronstream.models.kernels import elementary
 from neutronstream.models.kernels.linear import add_product, add_products
+from neutronstream.models.kernels.memory import by_level
 from neutronstream.stream import EventLog
 
 from ..data import SIX, real_log
@@ -97,6 +98,15 @@ def test_what_no_gradient_is_wanted_of_is_the_same() -> None:
     assert torch.equal(with_gradient["state memory"], without["state memory"])
     assert with_gradient["grad 0 cell.weight_hh"].any()
     assert not without["grad 0 cell.weight_hh"].any()
+
+
+def test_events_that_read_nothing_of_one_another_stand_together() -> None:
+    ends = np.array([[0, 1], [5, 2], [3, 3], [7, 9]])  # (a, b), (b, c), (d, d), (c, d)
+    order, starts = np.empty(4, np.int64), np.empty(5, np.int64)
+    writes, depth = np.arange(4, 12), np.zeros(12, np.int64)
+    assert by_level(ends, writes, depth, order, starts) == 3
+    assert order.tolist() == [0, 2, 1, 3]
+    assert starts[:4].tolist() == [0, 2, 3, 4]
 
 
 class Louder(TGN):

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from numba import njit
 from torch import Tensor, nn
 
-from neutronstream.models import JODIE, TGN, DynamicGNN
+from neutronstream.models import JODIE, TGN, DynamicGNN, can_price
 from neutronstream.models import attention as attention_module
 from neutronstream.models import decoder as decoder_module
 from neutronstream.models import tgn as tgn_module
@@ -22,9 +23,10 @@ from neutronstream.models.attention import Attention
 from neutronstream.models.decoder import pair_logits, pair_losses
 from neutronstream.models.kernels.attention import NODES, Kept, Reads, Weights, attend
 from neutronstream.models.kernels.cosine import encode_times, quarter_sine
+from neutronstream.models.kernels.vectors import add_row, clear, copy_row, dots
 from neutronstream.models.time_encoding import TimeEncoding
 from neutronstream.models.views import StateRows, rows_of
-from neutronstream.parallel import LevelExecutor, Replay
+from neutronstream.parallel import FusedExecutor, LevelExecutor, Replay
 from neutronstream.stream import EventLog
 
 from ..naive import random_log
@@ -345,6 +347,90 @@ def test_the_loss_of_a_pair_is_the_usual_one() -> None:
     assert_near(losses, usual.detach(), 1e-14)
 
 
+@pytest.mark.parametrize("options", [{}, {"time_from": "neighbor", "k": 3, "num_negatives": 3}])
+@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize(("dtype", "bound"), DTYPES, ids=["64", "32"])
+def test_losses_of_rows_are_those_of_views(
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    bound: float,
+    log: str,
+    options: dict[str, Any],
+) -> None:
+    model = strong(new_model(LOGS[log], frequencies="learned", **options), dtype)
+
+    def found() -> dict[str, Tensor]:
+        executor = FusedExecutor(Replay(LOGS[log], model, dtype=dtype))
+        losses = executor.run(executor.prepare(executor.replay.resolve(0, len(LOGS[log])))).losses
+        model.zero_grad()
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        return {"losses": losses.detach(), **grads}
+
+    mine = found()
+    assert len(mine) == 1 + len(list(model.parameters()))
+    asked = []
+
+    def nothing(self: TGN, *given: Any) -> None:
+        asked.append(given)
+
+    monkeypatch.setattr(TGN, "losses_of", nothing)
+    for name, right in found().items():
+        assert_near(mine[name], right, bound)
+    assert len(asked) == 1
+
+
+class OtherEmbedding(TGN):
+    """Its losses are not those that `TGN.losses_of` knows of."""
+
+    def embed(self, *given: Any) -> Tensor:
+        return 2.0 * super().embed(*given)
+
+
+def test_a_model_that_embeds_otherwise_is_shown_views() -> None:
+    assert can_price(TGN(4)) and not can_price(OtherEmbedding(4))
+
+
+@njit
+def dots_of(x: Any, read: Any, out: Any, count: int) -> None:
+    dots(x, read, out, count)
+
+
+@njit
+def rows_of_both(source: Any, copied: Any, added: Any, size: int) -> None:
+    clear(copied)
+    for i in range(len(source)):
+        copy_row(source, i, copied, i, size)
+        add_row(source, i, added, i, size)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_products_of_rows_have_the_same_bits_alone(dtype: Any) -> None:
+    draw = np.random.default_rng(0)
+    for heads, count, columns in ((1, 1, 16), (3, 7, 32), (2, 10, 208)):
+        x, read = (draw.normal(size=(n, columns)).astype(dtype) for n in (heads, count))
+        together, alone = np.zeros((2, heads, count), dtype)
+        dots_of(x, read, together, count)
+        for h in range(heads):
+            for j in range(count):
+                dots_of(x[h : h + 1], read[j : j + 1], alone[h : h + 1, j : j + 1], 1)
+        if "NUMBA_DISABLE_JIT" not in os.environ:
+            assert np.array_equal(together, alone)
+        right = x.astype(np.float64) @ read.T.astype(np.float64)
+        assert np.abs(together - right).max() <= 50 * columns * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_of_rows_as_many_columns_are_taken_as_are_asked_for(dtype: Any) -> None:
+    source = np.arange(1, 70, dtype=dtype).reshape(3, 23)
+    for size in (0, 1, 3, 4, 16, 23):
+        copied, added = np.ones((3, 23), dtype), np.ones((3, 23), dtype)
+        rows_of_both(source, copied, added, size)
+        kept = np.arange(23) < size
+        assert np.array_equal(copied, np.where(kept, source, 0))
+        assert np.array_equal(added, np.where(kept, source + 1, 1))
+
+
 def test_states_are_rows_of_a_table_or_make_one() -> None:
     table = torch.arange(6.0).view(3, 2)
     late = StateRows({"memory": table}, torch.tensor([[2, 0]]))
@@ -361,5 +447,5 @@ def test_states_are_rows_of_a_table_or_make_one() -> None:
 
 @pytest.mark.skipif("NUMBA_DISABLE_JIT" in os.environ, reason="this is that run")
 def test_the_loops_are_right_in_plain_python_too() -> None:
-    chosen = "(attention_is_that and one and 64) or eighths or polynomial"
+    chosen = "(attention_is_that and one and 64) or eighths or polynomial or of_rows_as"
     run_uncompiled("-x", __file__, "-k", chosen)

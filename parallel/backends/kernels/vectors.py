@@ -2,9 +2,10 @@
 
 A plain loop writes its sum to memory after every entry, since a compiler cannot know that the rows
 it reads are others; so this one is written in LLVM's vectors.  Multiplications and additions are
-rounded apart, as in plain loops.  On one core with AVX-512 a product runs at three times the rate
-of a plain loop, and at 1.1 to 1.3 times that of torch's sparse CSR, whose slices of the columns
-have other bits than the whole.
+rounded apart, as in plain loops.  A product of 870,000 entries takes 1.0, 1.5, 2.6 and 6.1 ms at
+widths 8, 16, 32 and 64 on one core with AVX-512, float32; a plain loop 3.2, 4.1, 5.3 and 9.6;
+torch's sparse CSR 0.9, 1.6, 2.9 and 6.9, but there a slice of the columns may have other bits than
+the whole.
 """
 
 from collections.abc import Callable

@@ -19,8 +19,8 @@ from ....storage.snapshot import Snapshot
 from ....stream import Bool, Int64
 from ...comm import Comm, agree
 from ...sharing import sum_gradients
-from ..ownership import Ownership
-from ..tensor.split import Layout, gather_now, split_now
+from ..ownership import Ownership, cut
+from ..tensor.split import GATHER, SPLIT
 from .pieces import Piece, SubGraph, assign, plan_pieces, plan_subgraphs, without_later
 from .roles import Roles, Shape
 from .sides import PropagateSide, Transform, TransformSide
@@ -171,9 +171,10 @@ class GroupLoss:
     def __init__(
         self, group: Comm, shape: Shape, snapshot: Snapshot, train: Bool, num_train: int
     ) -> None:
-        self._group, self._width, self._heads = group, shape.width, max(shape.heads, 1)
+        self._group, self._heads = group, max(shape.heads, 1)
         ownership = Ownership.contiguous(snapshot.num_nodes, [1.0] * group.size)
-        self._layout = Layout(ownership, (1.0,) * group.size, group.rank)
+        self._rows = ownership.sizes
+        self._columns = cut(shape.width, [1.0] * group.size)
         own = ownership.rows[group.rank]
         assert snapshot.target is not None
         self._target = torch.from_numpy(snapshot.target[own])
@@ -182,7 +183,7 @@ class GroupLoss:
 
     def outputs(self, y: Tensor) -> Tensor:
         """This rank's rows, whole, their heads averaged: (V, c) -> (m, classes)."""
-        rows = gather_now(self._group, self._layout, y, self._width)
+        rows = self._gather(y)
         if self._heads == 1:
             return rows
         return rows.view(len(rows), self._heads, rows.shape[1] // self._heads).mean(1)
@@ -200,7 +201,25 @@ class GroupLoss:
         logits.zero_()[self._train] = found.div_(self._num_train * self._heads)
         del found, true
         whole = logits if self._heads == 1 else logits.repeat(1, self._heads)
-        return loss, split_now(self._group, self._layout, whole)
+        return loss, self._split(whole)
+
+    def _gather(self, y: Tensor) -> Tensor:
+        """All rows of some columns to some rows, whole: (V, c) -> (m, width)."""
+        mine = self._rows[self._group.rank]
+        sent = [rows * y.shape[1] for rows in self._rows]
+        received = [mine * columns for columns in self._columns]
+        found = self._group.all_to_all_rows(y.reshape(-1), sent, received, GATHER)
+        blocks = zip(torch.split(found, received), self._columns, strict=True)
+        return torch.cat([block.view(mine, columns) for block, columns in blocks], 1)
+
+    def _split(self, rows: Tensor) -> Tensor:
+        """The adjoint of `_gather`: (m, width) -> (V, c)."""
+        mine = self._columns[self._group.rank]
+        flat = torch.cat([block.reshape(-1) for block in torch.split(rows, self._columns, 1)])
+        sent = [len(rows) * columns for columns in self._columns]
+        received = [count * mine for count in self._rows]
+        found = self._group.all_to_all_rows(flat, sent, received, SPLIT)
+        return found.view(sum(self._rows), mine)
 
 
 def outputs_of(model: Decoupled) -> Transform:

@@ -1,8 +1,8 @@
 """How many ranks transform and how many propagate: a model of their seconds, then measured ones.
 
 Work is in seconds of one rank.  The model is that of NeutronTask (PVLDB 18(6)), which counts
-forward passes; that a transform costs four of them where it is done again on the way back (three where
-not), that a propagation costs two, and that each task keeps at least one rank, is ours.
+forward passes; that a transform costs four of them where it is done again on the way back (three
+where not), that a propagation costs two, and that each task keeps at least one rank, is ours.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,12 @@ def main() -> None:
     with connect(os.environ) as comm:
         for promise in promises:
             if not wanted or promise.__name__ in wanted:
-                found[promise.__name__] = promise(comm)
+                try:
+                    found[promise.__name__] = promise(comm)
+                except BaseException:
+                    traceback.print_exc()
+                    sys.stderr.flush()
+                    comm.abort(1)  # the others may wait for this rank
         if comm.rank == 0:
             print(json.dumps({"ranks": comm.size} | found))
 

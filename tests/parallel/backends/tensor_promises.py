@@ -216,6 +216,9 @@ def ranks_multiply_and_transform_alike(comm: Comm) -> list[int]:
         assert max(work) - min(work) <= nnz * products  # a column in each product
         sizes = ours.ownership.sizes
         assert max(sizes) - min(sizes) <= (1 if chunks == 1 else comm.size)
+    runs = np.array_split(snapshot.matrix("gcn").degree, comm.size)  # as runs of nodes would
+    edges = [int(degrees.sum()) for degrees in runs]
+    assert comm.size == 1 or max(edges) * comm.size / sum(edges) >= 1.5
     return work
 
 
@@ -250,6 +253,25 @@ def bytes_and_calls_are_those_of_the_formulas(comm: Comm) -> None:
                     if comm.size > 1:
                         assert found["attention scalars"] == (layers * scalars, layers)
                         assert found["attention scalars, gradients"] == (layers * scalars, back)
+
+
+def repeated_products_travel_once(comm: Comm) -> None:
+    """One split and one gather, however often it is multiplied between."""
+    snapshot = power_law()
+    ours = tensor(snapshot, comm)
+    x = torch.randn(len(ours.own), 6)
+    z, scalars = torch.randn(len(ours.own), 2, 3), torch.randn(len(ours.own), 2)
+    ours.check(snapshot)
+    each = block_bytes(ours, 6, 4)
+    for act, gathered in (
+        (lambda: ours.apply(snapshot, x), each),
+        (lambda: ours.power(snapshot, x, 5), each),
+        (lambda: ours.chebyshev(snapshot, x, 4), 3 * each),  # order 0 stays where it is
+        (lambda: ours.attend_power(snapshot, z, scalars, scalars, 3), each),
+    ):
+        found = sent(comm, act)
+        assert found["split"] == (each, 1)
+        assert found["gather"] == (gathered, 1)
 
 
 def bytes_are_those_of_the_anchors(comm: Comm) -> None:
@@ -388,6 +410,7 @@ PROMISES: tuple[Callable[[Comm], Any], ...] = (
     the_operator_is_that_of_one_process,
     ranks_multiply_and_transform_alike,
     bytes_and_calls_are_those_of_the_formulas,
+    repeated_products_travel_once,
     bytes_are_those_of_the_anchors,
     parameters_stay_the_same_bits_on_all_ranks,
     chunks_change_no_bit,

@@ -8,8 +8,9 @@ import torch
 
 from neutronstream.models.snapshots import GCN
 from neutronstream.parallel.backends import Ownership, make_propagator
-from neutronstream.parallel.backends.tensor import Layout, deal, plan_route
+from neutronstream.parallel.backends.tensor import Layout, TensorPropagator, deal, plan_route
 from neutronstream.parallel.backends.tensor.chunks import cut_rows
+from neutronstream.parallel.comm import Alone
 from neutronstream.storage import SparseMatrix
 
 from . import tensor_promises
@@ -51,9 +52,6 @@ def test_a_run_waits_only_for_sources_that_no_earlier_one_had() -> None:
 
 
 def test_ranks_give_alike_to_every_chunk() -> None:
-    from neutronstream.parallel.backends.tensor import TensorPropagator
-    from neutronstream.parallel.comm import Alone
-
     four = Alone()
     four.size = 4
     snapshot = power_law()
