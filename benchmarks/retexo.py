@@ -5,11 +5,29 @@ lazy training (features, then embeddings cross) and of the end-to-end twin, whic
 stages, settings and splits; beside them an MLP on each node alone, and the two forms in which no
 features leave (`hidden`, `logits`).  A seed sets the split and the weights.  Splits are those of
 RETEXO's release: Cora 86 a class, CiteSeer 178 a class, Facebook 20 %.  Bags of words are divided
-by their sums; those of Facebook are first brought to 128 numbers (truncated SVD over all nodes),
-the width that the published set has.  Then four ranks are started, and their losses, predictions
-and bytes compared with one rank's, in float64.
+by their sums and brought to 128 numbers a node (truncated SVD over all nodes, a preparation outside
+of what is compared; `--numbers 0` takes the words).  Settings are those of the release but for
+dropout (0.5, not 0.3), were tried on other seeds, and are smaller for Facebook, the largest.  Then
+four ranks train on Cora's words in float64 and are compared with one: losses, predictions, bytes.
 
     python benchmarks/retexo.py [--graphs NAME ...] [--seeds N ...] [--rounds N]
+
+Answer (2026-11-30, 5 seeds, per cent, about 6 minutes of a core): lazy training is 0.0 to 1.3
+points below its twin, never above it on average.
+
+                 Cora                      CiteSeer                  Facebook (60 rounds, width 64)
+                 lazy         twin         lazy         twin         lazy         twin
+    GCN          83.4 +- 0.7  83.6 +- 0.8  72.8 +- 0.1  74.1 +- 0.3  88.2 +- 0.5  89.2 +- 0.2
+    SAGE         82.1 +- 0.7  82.7 +- 0.7  72.7 +- 0.7  73.7 +- 0.8  89.1 +- 0.4  90.2 +- 0.2
+    GAT          84.3 +- 1.3  84.3 +- 0.5  74.0 +- 0.6  74.7 +- 0.6  90.8 +- 0.2  91.6 +- 0.2
+    GCN, hidden  84.0 +- 1.0               73.1 +- 1.1               86.8 +- 0.3
+    GCN, logits  77.9 +- 2.2               73.0 +- 1.5               84.3 +- 1.6
+    MLP          67.5 +- 0.8               66.8 +- 1.1               78.8 +- 0.3
+
+Four ranks and one: losses within 9e-16, scores within 4e-14, no answer differs.  Rows of Cora's
+1,433 words and 256 embeddings take 63.9 MB lazy and 247.8 MB end to end in 10 rounds: 3.8798 times,
+as by the formula, which gives 61.5 times for 200 rounds.  The gradients of the weights, as many
+either way, take 178 MB in 10 rounds (GCN): on a small graph they outweigh lazy training's rows.
 """
 
 from __future__ import annotations
@@ -49,8 +67,8 @@ SPLITS: dict[str, dict[str, Any]] = {
     "facebook_page": {"train": 0.201, "val": 0.099},
 }
 BASE = LazySettings(hidden=256, learning_rate=0.003, weight_decay=5e-4, dropout=0.5, every=2)
-SPECIAL: dict[str, dict[str, Any]] = {  # larger, so smaller
-    "facebook_page": {"hidden": 64, "learning_rate": 0.01}
+SPECIAL: dict[str, dict[str, Any]] = {
+    "facebook_page": {"hidden": 64, "learning_rate": 0.01, "rounds": 60}
 }
 
 

@@ -1,9 +1,10 @@
 """Which links come next: the distinct pairs of the next period, ranked among pairs that are none.
 
-A pair's negatives keep its source and take a destination that was one before, is not the source,
-and makes no pair of the next period.  Invariant: they are a function of (seed, position of the
-pair, epoch or part), so they are the same on any ranks.  Whoever owns the destination of a pair
-scores it.
+A pair is asked for if its destination was one before: as its negatives were, too, a model that
+found out who is new would know the answer.  They keep the source and take a destination that was
+one before, is not the source, and makes no pair of the next period.  Invariant: they are a function
+of (seed, position of the pair, epoch or part), so they are the same on any ranks.  Whoever owns the
+destination of a pair scores it.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Links(Task):
     metric = "ap"
     higher = True
     words = (
-        "each distinct pair of the next period against destinations known before it, without its "
-        "own pairs; AP and AUC against one of them"
+        "each distinct pair of the next period whose destination was one before, against others of "
+        "which that is true, without the period's own pairs; AP and AUC against one of them"
     )
 
     def __init__(self, data: SnapshotData, config: SnapshotConfig, propagator: Propagator) -> None:
@@ -64,7 +65,8 @@ class Links(Task):
         first = np.full(num_nodes, len(data.pairs))
         for period in reversed(range(len(data.pairs))):
             first[data.pairs[period] % num_nodes] = period
-        self._pool = np.argsort(first, kind="stable")  # destinations by their first period
+        self._first = first  # (V,) the first period with the node as a destination
+        self._pool = np.argsort(first, kind="stable")
         self._sizes = np.searchsorted(first[self._pool], np.arange(len(data.pairs)), side="right")
         self._asked = lru_cache(maxsize=256)(self._ask)
 
@@ -75,11 +77,12 @@ class Links(Task):
     def candidates(self, step: int, draw: str, count: int) -> tuple[Int64, Int64, Bool]:
         """Sources (n,), destinations (n, 1 + count), the true one first, and which count."""
         num_nodes, pairs = self.data.num_nodes, self.data.pairs[step + 1]
-        src, dst = pairs // num_nodes, pairs % num_nodes
-        positions = self._offsets[step + 1] + np.arange(len(pairs))
+        known = np.flatnonzero(self._first[pairs % num_nodes] <= step)
+        src, dst = pairs[known] // num_nodes, pairs[known] % num_nodes
+        positions = self._offsets[step + 1] + known
         size = int(self._sizes[step])
-        found = np.zeros((len(pairs), count), np.int64)
-        valid = np.zeros((len(pairs), count), bool)
+        found = np.zeros((len(known), count), np.int64)
+        valid = np.zeros((len(known), count), bool)
         for turn in range(ROUNDS if size else 0):
             rows = np.flatnonzero(~valid.all(axis=1))
             if not len(rows):
@@ -92,7 +95,7 @@ class Links(Task):
             found[rows] = np.where(new, nodes, found[rows])
             valid[rows] |= new
         whole = np.concatenate((dst[:, None], found), axis=1)
-        return src, whole, np.concatenate((np.ones((len(pairs), 1), bool), valid), axis=1)
+        return src, whole, np.concatenate((np.ones((len(known), 1), bool), valid), axis=1)
 
     def loss(self, head: nn.Module, rows: Tensor, step: int, epoch: int) -> tuple[Tensor, int]:
         """The sum of binary cross-entropies of this rank's pairs, and how many there are."""
@@ -123,13 +126,17 @@ class Links(Task):
         return scores
 
     def measure(self, outputs: Outputs, part: str) -> dict[str, float]:
-        """AP, AUC, MRR, hits@10 and MAR with ties at their average; see `LinkMetrics`."""
-        metrics = LinkMetrics()
+        """AP, AUC, MRR, hits@10 and MAR with ties at their average; see `LinkMetrics`.
+
+        `unscored` are pairs with a new destination, and those without a negative.
+        """
+        metrics, pairs = LinkMetrics(), 0
         for step in sorted(outputs):
             scores, (_, _, valid) = outputs[step], self._asked(step, part)
             metrics.update(scores[:, 0], scores[:, 1:], valid[:, 1:])
+            pairs += len(self.data.pairs[step + 1])
         found = metrics.value()
-        return found | {"answers": found.pop("events"), "unscored": metrics.unscored}
+        return found | {"answers": found.pop("events"), "unscored": pairs - metrics.events}
 
     def baselines(self, part: str) -> dict[str, dict[str, float]]:
         """Scores from the pairs of earlier periods.

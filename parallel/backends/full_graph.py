@@ -35,7 +35,7 @@ class FullGraph:
         self.optimiser = optimiser
         self._x = propagator.inputs(snapshot).to(next(model.parameters()).dtype)
         self._target = propagator.local(snapshot.target)
-        self._train = propagator.local(train)
+        self._train = propagator.local(train).nonzero().squeeze(1)  # (m,) rows
         self._num_train = int(train.sum())
 
     def step(self) -> float:
@@ -52,7 +52,7 @@ class FullGraph:
     def loss(self, logits: Tensor) -> Tensor:
         """This rank's part of the mean cross-entropy; 0, with a gradient, if it trains no node."""
         kept = functional.cross_entropy(
-            logits[self._train], self._target[self._train], reduction="sum"
+            logits.index_select(0, self._train), self._target[self._train], reduction="sum"
         )
         return kept / self._num_train
 

@@ -38,7 +38,7 @@ def test_negatives_were_destinations_before_and_make_no_pair_of_the_period() -> 
         known = set(np.concatenate(data.pairs[: step + 1]) % NODES)
         keys = set(data.pairs[step + 1].tolist())
         assert valid.all()
-        assert set((src * NODES + dst[:, 0]).tolist()) == keys
+        assert set((src * NODES + dst[:, 0]).tolist()) == {k for k in keys if k % NODES in known}
         for source, nodes in zip(src, dst[:, 1:], strict=True):
             assert set(nodes.tolist()) <= known - {source}
             assert not {source * NODES + node for node in nodes} & keys
@@ -51,27 +51,35 @@ def test_negatives_are_a_function_of_seed_pair_and_draw() -> None:
     assert not np.array_equal(few[1], task.candidates(4, "train 1", 1)[1])
 
 
-def test_a_pair_without_another_destination_is_not_scored() -> None:
+def test_a_pair_with_a_new_destination_is_not_asked_for() -> None:
     data = four_days()
-    src, _, valid = links(data).candidates(0, "test", 2)
-    assert src.tolist() == [0, 1, 2]
-    # only node 1 was a destination: of source 0 it is a true one, of source 1 itself
-    assert valid.tolist() == [[True, False, False], [True, False, False], [True, True, True]]
+    task = links(data)
+    src, dst, valid = task.candidates(0, "test", 2)  # of 0-1, 1-2 and 2-3, node 1 alone is known
+    assert (src.tolist(), dst[:, 0].tolist()) == ([0], [1])
+    assert valid.tolist() == [[True, False, False]]  # and no other is, to be drawn
+    outputs = {1: task.answer(task.head(3), torch.zeros(4, 3), 1, "val")}
+    assert task.measure(outputs, "val")["unscored"] == 2  # of day 2: 2-0 and 3-0; 0-1 is scored
 
 
 def test_baselines_of_links_know_the_periods_before() -> None:
-    data = four_days()
-    task = links(data, candidates=50)
-    assert data.val == range(1, 2)
-    scores = task.baselines("val")  # day 2: 0-1 is of day 1, 2-0 and 3-0 are new
-    src, dst, valid = task.candidates(1, "val", 50)
-    old = [data.pairs[day].tolist() for day in (0, 1)]
-    for name, known in (("persistence", old[1]), ("edgebank", old[0] + old[1])):
-        held = np.isin(src[:, None] * 4 + dst, known)
-        rank = 1 + ((held[:, 1:] > held[:, :1]) & valid[:, 1:]).sum(1)
-        rank = rank + ((held[:, 1:] == held[:, :1]) & valid[:, 1:]).sum(1) / 2
-        assert scores[name]["mrr"] == pytest.approx((1 / rank).mean())
-    assert scores["persistence"]["answers"] == 3
+    data = data_of(habit(), settings(period="1d"))
+    task = links(data, candidates=10)
+    scores = task.baselines("val")
+    ranks: dict[str, list[float]] = {"persistence": [], "edgebank": []}
+    for step in data.val:
+        src, dst, valid = task.candidates(step, "val", 10)
+        assert valid.all()
+        seen = {
+            "persistence": data.pairs[step],
+            "edgebank": np.concatenate(data.pairs[: step + 1]),
+        }
+        for name, known in seen.items():
+            held = np.isin(src[:, None] * NODES + dst, known)
+            above = (held[:, 1:] > held[:, :1]).sum(1)
+            ranks[name] += (1 + above + (held[:, 1:] == held[:, :1]).sum(1) / 2).tolist()
+    for name, rank in ranks.items():
+        assert scores[name]["mrr"] == pytest.approx(np.mean(1 / np.array(rank)))
+        assert scores[name]["answers"] == len(rank)
 
 
 def test_baselines_of_values_are_the_last_value_and_the_mean_of_the_training_part() -> None:
