@@ -20,7 +20,7 @@ COMMAND = (*WORDS, "5", "--dtype", "float64")
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_promises_hold_on_ranks(count: int) -> None:
-    found = held_on_ranks(count, run_promises.__name__)
+    (found,) = held_on_ranks((count,), run_promises.__name__)
     assert set(found) == {promise.__name__ for promise in PROMISES}
     assert "the ranks differ in data" in found["ranks_that_differ_are_told"]
     assert "ms a step" in found["auto_says_why"]

@@ -63,5 +63,4 @@ def test_bad_questions_are_refused() -> None:
 
 def test_the_predicted_bytes_travel() -> None:
     module = "tests.parallel.backends.choose_promises"
-    for count in (2, 3):
-        assert held_on_ranks(count, module)
+    assert held_on_ranks((2, 3), module)
