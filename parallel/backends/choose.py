@@ -1,8 +1,8 @@
 """Which backend suits a graph and a number of ranks: predicted seconds of a step, and why.
 
 Only backends that train the same model the same way are weighed: `tensor`, and `halo` with either
-partition.  `task` pays for decoupled models, `hetero` where ranks or links are unlike, `lazy` learns
-layer by layer, and `broadcast` is a baseline: these are asked for by name.
+partition.  `task` pays for decoupled models, `hetero` where ranks or links are unlike, `lazy`
+learns layer by layer, and `broadcast` is a baseline: these are asked for by name.
 
 The rates are constants and not measured while running, so that a repeated run chooses alike;
 `benchmarks/backends.py` measures them.
