@@ -145,21 +145,14 @@ def _emit(
     row_step: Any,  # bytes from a row of the product to the next, in x
     input_step: Any,  # bytes from an input to the next, in x
 ) -> None:
-    """Call the product, a function of its own in the module: it is long, and compiled once."""
-    name = f"product_in_tiles_{weight.bits}"
-    found = builder.module.globals.get(name)
-    if found is None:
-        kind = ir.FunctionType(ir.VoidType(), [INT] * 10)
-        found = ir.Function(builder.module, kind, name)
-        found.linkage = "internal"
-        found.attributes.add("noinline")
-        set.add(found.attributes, WIDE)
-        within = ir.IRBuilder(found.append_basic_block("entry"))
-        _emit_loops(within, weight.entry, weight.bits, *found.args)
-        within.ret_void()
+    """The loops of a product of these matrices."""
+    # in place: as a function of its own, called with addresses, it left wrong gradients in kernels
+    # that are compiled without reference counting
     sizes = rows, weight.shape[1], inputs
     strides = y.stride, row_step, input_step, weight.stride
-    builder.call(found, [y.start, x.start, weight.start, *sizes, *strides])
+    _emit_loops(
+        builder, weight.entry, weight.bits, y.start, x.start, weight.start, *sizes, *strides
+    )
 
 
 def _emit_loops(
