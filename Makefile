@@ -23,7 +23,7 @@ demo: setup
 	$(VENV)/bin/neutronstream train demo --output $(OUTPUT) --force
 
 test: setup
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: setup
 	$(RUN) -m pytest -m slow

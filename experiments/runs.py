@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,7 +144,11 @@ def clear(folder: Path) -> None:
     for name in _FILES:
         (folder / name).unlink(missing_ok=True)
         (folder / f"{name}.tmp").unlink(missing_ok=True)
-    shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
+    for found in (folder / _CHECKPOINTS).glob("*"):
+        if re.fullmatch(r"\.?\d{8}", found.name):  # a checkpoint, or the draft of one
+            shutil.rmtree(found, ignore_errors=True)
+    with suppress(OSError):  # something else is there, or nothing
+        (folder / _CHECKPOINTS).rmdir()
 
 
 def stored_reading(folder: Path) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def _by_period(
         least = -(-(last - first + 1) // limit)
         raise ValueError(
             f"`period` of {given!r} cuts this log into {count:,} snapshots, more than {limit:,}: "
-            f"take at least {least} ticks ({log.unit}), or raise `limit`"
+            f"take at least {least} ticks ({log.unit})"
         )
     borders = [first + place * length for place in range(count + 1)]
     ends = np.searchsorted(time, np.array(borders[:-1], np.int64), side="left")

@@ -107,7 +107,8 @@ def data_of_log(log: EventLog, config: SnapshotConfig) -> SnapshotData:
     """
     if not len(log):
         raise ValueError("the log holds no event: there is nothing to train on")
-    count = config.count if config.period or config.count else min(COUNT, len(log))
+    is_cut = config.period is not None or config.count is not None
+    count = config.count if is_cut else min(COUNT, len(log))
     found = discretise(
         log,
         config.period,
@@ -150,7 +151,7 @@ def data_of_signal(signal: Signal, config: SnapshotConfig) -> SnapshotData:
     scale = Scale.of(values, known, log=signal.is_count)
     extra = None
     if signal.features is not None:
-        log = bool((signal.features >= 0).all()) and signal.is_count
+        log = bool((signal.features[:known] >= 0).all()) and signal.is_count
         columns = [
             Scale.of(column, known, log=log).apply(column)
             for column in np.moveaxis(np.asarray(signal.features), 2, 0)
@@ -183,9 +184,17 @@ def data_of_graph(graph: StaticGraph, config: SnapshotConfig) -> SnapshotData:
         notes.append("the source has no split: the nodes were split at random by the seed")
     adjacency = SparseMatrix.from_edges(src, dst, graph.num_nodes)
     snapshot = Snapshot(adjacency, features, graph.labels)
+    named = {name: mask for name, mask in zip(("train", "val", "test"), masks, strict=True)}
+    for name, mask in named.items():
+        classes = graph.labels[mask]
+        if not len(classes) or classes.min() < 0 or classes.max() >= graph.num_classes:
+            raise ValueError(
+                f"`{name}` must mark nodes with labels from 0 to {graph.num_classes - 1}: it marks "
+                f"{len(classes)} nodes, with labels {sorted(set(classes.tolist()))[:8]}"
+            )
     return SnapshotData(
         *(graph.name, "classes", (snapshot,), range(1), range(1), range(1)),
-        masks={name: mask for name, mask in zip(("train", "val", "test"), masks, strict=True)},  # type: ignore[misc]
+        masks=named,  # type: ignore[arg-type]
         num_classes=graph.num_classes,
         events=len(src),
         notes=tuple(notes),
@@ -260,9 +269,16 @@ def data_of(
 
 
 def data_of_snapshots(
-    snapshots: Sequence[Snapshot], config: SnapshotConfig, name: str = "snapshots"
+    snapshots: Sequence[Snapshot],
+    config: SnapshotConfig,
+    name: str = "snapshots",
+    *,
+    last: int | None = None,
 ) -> SnapshotData:
     """Snapshots of your own that have features and, as target, a value a node.
+
+    `last` is the column of the features that holds the last value, which for `signal_snapshots`
+    is `lags - 1`; without it there is no baseline `persistence`, and no `residual`.
 
     Raises:
         ValueError: if one lacks them, or there are too few.
@@ -270,5 +286,17 @@ def data_of_snapshots(
     for place, snapshot in enumerate(snapshots):
         if snapshot.features is None or snapshot.target is None:
             raise ValueError(f"snapshot {place} must have `features` and `target`")
+        wide = np.asarray(snapshots[0].features).shape
+        for what, shape in (("features", wide), ("target", wide[:1])):
+            values = np.asarray(getattr(snapshot, what))
+            if values.shape != shape or len(wide) != 2:
+                raise ValueError(
+                    f"`features` must be (nodes, width) and `target` (nodes,), alike in all: "
+                    f"`{what}` of snapshot {place} is {values.shape}, features of the first {wide}"
+                )
+            if not np.isfinite(values).all():
+                raise ValueError(f"`{what}` must be finite: snapshot {place} has one that is not")
     parts = split_steps(len(snapshots), config)
-    return SnapshotData(name, "values", tuple(snapshots), *parts, events=len(snapshots))
+    if config.residual and last is None:
+        raise ValueError("`residual` needs `last`, the column of the features with the last value")
+    return SnapshotData(name, "values", tuple(snapshots), *parts, last=last, events=len(snapshots))

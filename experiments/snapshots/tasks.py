@@ -57,7 +57,9 @@ class Task(ABC):
         """The scores of what needs no training, by name."""
 
     def is_better(self, new: float, old: float | None) -> bool:
-        """Whether a figure is strictly better than the best so far."""
+        """Whether a figure is strictly better than the best so far; NaN never is."""
+        if new != new:
+            return False
         return old is None or (new > old if self.higher else new < old)
 
 
@@ -101,9 +103,11 @@ class Values(Task):
         learned = np.stack([self._target(step) for step in self.data.train])
         mean: Float64 = learned.astype(np.float64).mean(axis=0)  # (V,)
         known: dict[str, dict[int, Float64]] = {
-            "persistence": {step: self._last(step).astype(np.float64) for step in steps},
             "mean": {step: mean for step in steps},
         }
+        if self.data.last is not None:
+            last = {step: self._last(step).astype(np.float64) for step in steps}
+            known = {"persistence": last} | known
         return {name: self.measure(outputs, part) for name, outputs in known.items()}
 
     def _predict(self, head: nn.Module, rows: Tensor, step: int) -> Tensor:
@@ -120,9 +124,8 @@ class Values(Task):
     def _last(self, step: int) -> np.ndarray[Any, Any]:
         """(V,) the value before the one that is wanted."""
         features = self.data.snapshots[step].features
-        if self.data.last is not None and features is not None:
-            return np.ascontiguousarray(features[:, self.data.last])
-        return self._target(step - 1) if step else np.zeros_like(self._target(0))
+        assert features is not None and self.data.last is not None
+        return np.ascontiguousarray(features[:, self.data.last])
 
 
 class Classes(Task):

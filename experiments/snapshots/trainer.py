@@ -179,7 +179,16 @@ class SnapshotTrainer:
         if step not in self._inputs:
             inputs = self.propagator.inputs(snapshot)
             self._inputs[step] = inputs.to(getattr(torch, self.config.dtype))
-        rows, state = self.model(self.propagator, snapshot, self._inputs[step], state)
+        found = self.model(self.propagator, snapshot, self._inputs[step], state)
+        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], tuple)):
+            raise ValueError("a model must return its rows and a tuple of tensors, the next state")
+        rows, state = found
+        wanted = len(self.propagator.own), self.model.width
+        if tuple(rows.shape) != wanted:
+            raise ValueError(
+                f"a model must return a row a node, of its `width`, {wanted}: got "
+                f"{tuple(rows.shape)}"
+            )
         if self.config.skip:
             assert snapshot.features is not None
             rows = torch.cat((rows, self.propagator.local(snapshot.features).to(rows.dtype)), 1)

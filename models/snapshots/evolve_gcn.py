@@ -63,7 +63,7 @@ class EvolveGCNO(SnapshotModel):
         x = self.projection(x)
         evolved = []
         for hop, (layer, weight) in enumerate(zip(self.layers, weights, strict=True)):
-            weight = layer(propagator, x, weight)
+            weight = layer(propagator, snapshot, x, weight)
             evolved.append(weight)
             x = self._convolve(propagator, snapshot, x, weight[0], hop)
             if hop + 1 < len(self.layers):
@@ -103,12 +103,14 @@ class EvolvingWeight(nn.Module):
         self.recurrent_layer = nn.GRU(width, width)
         nn.init.xavier_uniform_(self.initial_weight[0])
 
-    def forward(self, propagator: Propagator, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(
+        self, propagator: Propagator, snapshot: Snapshot, x: Tensor, weight: Tensor
+    ) -> Tensor:
         """(1, width, width) -> (1, width, width)."""
-        _, evolved = self.recurrent_layer(self.read(propagator, x, weight), weight)
+        _, evolved = self.recurrent_layer(self.read(propagator, snapshot, x, weight), weight)
         return evolved  # type: ignore[no-any-return]
 
-    def read(self, propagator: Propagator, x: Tensor, weight: Tensor) -> Tensor:
+    def read(self, propagator: Propagator, snapshot: Snapshot, x: Tensor, weight: Tensor) -> Tensor:
         """What the recurrent unit reads: the last weights."""
         return weight
 
@@ -120,8 +122,13 @@ class PooledWeight(EvolvingWeight):
         super().__init__(width)
         self.pooling = nn.Parameter(torch.empty(1, width).uniform_(-(width**-0.5), width**-0.5))
 
-    def read(self, propagator: Propagator, x: Tensor, weight: Tensor) -> Tensor:
-        """The `width` best rows, weighted: (1, width, width)."""
+    def read(self, propagator: Propagator, snapshot: Snapshot, x: Tensor, weight: Tensor) -> Tensor:
+        """The `width` best rows of nodes that exist, weighted, then zeros: (1, width, width)."""
         scores = (x * self.pooling).sum(1) / self.pooling.norm()  # (n,)
-        nodes = propagator.top_nodes(scores, self.width)
-        return propagator.fetch(x * torch.tanh(scores)[:, None], nodes)[None]
+        rows, count = x * torch.tanh(scores)[:, None], min(self.width, snapshot.num_nodes)
+        if snapshot.present is not None:  # a node that comes later is not there to be chosen
+            absent = ~propagator.local(snapshot.present)
+            scores = scores.masked_fill(absent, -torch.inf)
+            count = min(count, int(snapshot.present.sum()))
+        best = propagator.fetch(rows, propagator.top_nodes(scores, count))
+        return nn.functional.pad(best, (0, 0, 0, self.width - count))[None]

@@ -1,8 +1,9 @@
 """MPNN-LSTM (Panagopoulos et al., AAAI 2021): two graph convolutions, read by two LSTMs.
 
 The convolutions do not look at the state.  Each is followed by a rectifier, a batch normalisation
-over all nodes, on whichever rank they are, and dropout, whose mask is a function of the training
-step and the node: it is the same on any number of ranks and after a restart.
+over all nodes that exist by then, on whichever rank they are (torch_geometric_temporal's counts
+those that come later as well), and dropout, whose mask is a function of the training step and the
+node: it is the same on any number of ranks and after a restart.
 """
 
 from __future__ import annotations
@@ -100,8 +101,10 @@ class MPNNLSTM(SnapshotModel):
         self, propagator: Propagator, snapshots: Sequence[Snapshot], z: Tensor, norm: NodeNorm
     ) -> Tensor:
         """Rectified, normalised, dropped out: (T, n, hidden)."""
-        count = len(snapshots) * snapshots[0].num_nodes
-        z = norm(propagator, torch.relu(z).flatten(0, 1), count).view(z.shape)
+        there = [np.ones(s.num_nodes, bool) if s.present is None else s.present for s in snapshots]
+        count = sum(int(present.sum()) for present in there)
+        known = torch.cat([propagator.local(present) for present in there])  # (T n,)
+        z = norm(propagator, torch.relu(z).flatten(0, 1), known, count).view(z.shape)
         if not self.training or not self.dropout:
             return z
         own = propagator.local(np.arange(snapshots[0].num_nodes)).numpy()  # (n,)
@@ -131,11 +134,12 @@ class NodeNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(width))
         self.register_buffer("num_batches_tracked", torch.tensor(0))
 
-    def forward(self, propagator: Propagator, x: Tensor, count: int) -> Tensor:
-        """(n, d) -> (n, d); `count` rows are on all ranks together."""
+    def forward(self, propagator: Propagator, x: Tensor, known: Tensor, count: int) -> Tensor:
+        """(n, d) -> (n, d); `known` (n,) rows count, which are `count` on all ranks together."""
         if self.training:
-            mean = propagator.sum_rows(x) / count  # (d,)
-            variance = propagator.sum_rows((x - mean).square()) / count
+            rows, count = x[known], max(count, 1)
+            mean = propagator.sum_rows(rows) / count  # (d,)
+            variance = propagator.sum_rows((rows - mean).square()) / count
             self._follow(mean.detach(), variance.detach() * (count / max(count - 1, 1)))
         else:
             mean, variance = self.running_mean, self.running_var

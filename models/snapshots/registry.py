@@ -85,6 +85,13 @@ def build_snapshot_model(name: str, in_width: int, width: int, **options: Any) -
             close = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it has {sorted(known)}"
             raise ValueError(f"model {name!r} has no option {option!r}: {hint}")
+        usual, given = known[option], options[option]
+        fits = isinstance(given, int | float if isinstance(usual, float) else type(usual))
+        if usual is not None and (not fits or isinstance(given, bool) != isinstance(usual, bool)):
+            kind = type(usual).__name__
+            raise ValueError(
+                f"option {option!r} of {name!r} must be {kind}, as {usual}: got {given!r}"
+            )
     for argument, value in (("in_width", in_width), ("width", width)):
         if value < 1:
             raise ValueError(f"`{argument}` must be at least 1: got {value}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -30,10 +32,28 @@ def make_propagator(
     """The backend of that name for these snapshots, on the ranks of `comm`.
 
     Raises:
-        ValueError: if the name is unknown, or the backend cannot run on so many ranks.
+        ValueError: if the name or an option is unknown, or the backend cannot run on so many
+            ranks.
     """
     if name not in _HOMES:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}: got {name!r}")
     module, kind = _HOMES[name]
     found: type[Propagator] = getattr(import_module(f".{module}", __package__), kind)
+    known = sorted(options_of(found))
+    for option in options:
+        if option not in known:
+            close = difflib.get_close_matches(option, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {known}"
+            raise ValueError(f"backend {name!r} has no option {option!r}: {hint}")
     return found.of(snapshots, comm, **options)
+
+
+def options_of(backend: type[Propagator]) -> set[str]:
+    """The names of a backend's options."""
+    takes = (backend.of, backend.__init__)
+    return {
+        name
+        for function in takes
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }

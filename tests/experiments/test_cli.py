@@ -295,10 +295,13 @@ def test_a_finished_run_is_replaced_only_by_force(call: Call) -> None:
     arguments = ("train", "log.csv", *SMALL, "--output", "out", "--json")
     first = _only_object(call(*arguments))
     Path("out/mine.txt").write_text("not of the run")
+    Path("out/checkpoints").mkdir(exist_ok=True)
+    Path("out/checkpoints/mine.ckpt").write_text("nor is this")
     assert "holds a finished run: --force" in _refusal(call(*arguments))
     again = _only_object(call(*arguments, "--force"))
     assert again["metrics"] == first["metrics"]
     assert Path("out/mine.txt").exists()
+    assert Path("out/checkpoints/mine.ckpt").exists()
 
 
 def test_resume_of_a_finished_run_shows_it_and_of_another_is_refused(call: Call) -> None:

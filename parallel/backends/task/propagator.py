@@ -45,10 +45,17 @@ class TaskPropagator(Propagator):
                 )
 
     @classmethod
-    def of(cls, snapshots: Sequence[Snapshot], comm: Comm = ALONE, **options: Any) -> Self:
+    def of(
+        cls,
+        snapshots: Sequence[Snapshot],
+        comm: Comm = ALONE,
+        *,
+        num_transform: int | None = None,
+        **options: Any,
+    ) -> Self:
         """The backend for these snapshots; `num_transform` ranks hold runs of rows."""
         num_nodes = max((snapshot.num_nodes for snapshot in snapshots), default=0)
-        roles = Roles.of(comm.size, options.pop("num_transform", None))
+        roles = Roles.of(comm.size, num_transform)
         return cls(roles.rows(num_nodes), comm, roles, **options)
 
     def apply(

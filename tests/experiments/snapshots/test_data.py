@@ -84,6 +84,20 @@ def test_a_graph_without_masks_is_split_by_the_seed() -> None:
     assert "at random" in data.notes[0]
 
 
+def test_labels_that_are_no_classes_are_refused() -> None:
+    from dataclasses import replace
+
+    graph = clubs()
+    labels = graph.labels.copy()
+    labels[0] = -1
+    bad = replace(graph, labels=labels, train=np.arange(graph.num_nodes) < 5)
+    with pytest.raises(ValueError, match="`train` must mark nodes with labels from 0 to"):
+        data_of(bad, settings())
+    empty = replace(graph, val=np.zeros(graph.num_nodes, bool))
+    with pytest.raises(ValueError, match=r"`val` must mark nodes .*: it marks 0 nodes"):
+        data_of(empty, settings())
+
+
 def test_parts_follow_one_another_and_none_is_empty() -> None:
     for count in range(3, 60):
         parts = split_steps(count, settings())
@@ -126,5 +140,12 @@ def test_snapshots_of_your_own_need_features_and_target() -> None:
     ones = np.ones((2, 1), np.float32)
     whole = [Snapshot(matrix, ones, ones[:, 0]) for _ in range(STEPS)]
     assert data_of_snapshots(whole, settings()).train == range(8)
+    with pytest.raises(ValueError, match=r"`target` of snapshot 0 is \(2, 1\), features of the fi"):
+        data_of_snapshots([Snapshot(matrix, ones, ones)] * STEPS, settings())
+    nothing = np.array([np.nan, 1], np.float32)
+    with pytest.raises(ValueError, match="`target` must be finite: snapshot 1 has one that is not"):
+        data_of_snapshots([whole[0], Snapshot(matrix, ones, nothing), *whole], settings())
+    with pytest.raises(ValueError, match="`residual` needs `last`"):
+        data_of_snapshots(whole, settings(residual=True))
     with pytest.raises(ValueError, match="snapshot 1 must have `features` and `target`"):
         data_of_snapshots([whole[0], Snapshot(matrix, ones)], settings())

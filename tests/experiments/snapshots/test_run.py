@@ -23,7 +23,7 @@ from neutronstream.models.snapshots import (
 )
 from neutronstream.parallel.backends import make_propagator
 from neutronstream.storage import Snapshot, SparseMatrix
-from neutronstream.stream import CheckpointError, Float64
+from neutronstream.stream import CheckpointError, EventLog, Float64
 
 from .small import NODES, clubs, groups, habit, settings, timeless, wave
 
@@ -72,6 +72,24 @@ def test_the_last_snapshot_changes_no_prediction_before_it(model: str) -> None:
     common = left.keys() & right.keys()
     assert len(common) > 50
     assert all(left[pair] == right[pair] for pair in common)
+
+
+@pytest.mark.parametrize("model", list(SNAPSHOT_MODELS))
+def test_a_node_that_comes_last_changes_no_prediction_before_it(model: str) -> None:
+    random = np.random.default_rng(1)
+    src, dst = random.integers(0, 12, (2, 200))
+    found = []
+    for newcomer in (3, 12):
+        src[-3:] = newcomer
+        log = EventLog.from_arrays(src.copy(), dst, np.arange(200))
+        given = {"period": 10, "model": model, "epochs": 2, "width": 4}
+        one = trained(log, **given)
+        losses = [epoch["train_loss"] for epoch in one.done.epochs]
+        found.append((losses, one.predict("val") | one.predict("test")))
+    (losses, before), (again, after) = found
+    assert losses == pytest.approx(again, rel=0, abs=1e-13)  # one row more rounds differently
+    for step in list(before)[:-1]:
+        np.testing.assert_allclose(before[step], after[step], rtol=0, atol=1e-13)
 
 
 def test_the_last_value_of_a_signal_changes_no_prediction() -> None:

@@ -86,14 +86,21 @@ def test_baselines_of_values_are_the_last_value_and_the_mean_of_the_training_par
     matrix = SparseMatrix.from_edges([0], [1], 2)
     ones = np.ones((2, 1), np.float32)
     targets = [[0, 4], [2, 4], [5, 5], [6, 1]]
-    snapshots = [Snapshot(matrix, ones, np.array(t, np.float32)) for t in targets]
-    data = data_of_snapshots(snapshots, settings())
+    before = np.array([[0, 0], *targets[:-1]], np.float32)[:, :, None]
+    snapshots = [
+        Snapshot(matrix, np.concatenate((ones, last), 1), np.array(t, np.float32))
+        for t, last in zip(targets, before, strict=True)
+    ]
+    data = data_of_snapshots(snapshots, settings(), last=1)
     assert (data.train, data.val, data.test) == (range(2), range(2, 3), range(3, 4))
     task = Values(data, settings(), make_propagator("single", snapshots))
     scores = task.baselines("test")
     assert scores["persistence"]["mse"] == (1 + 16) / 2
     assert scores["mean"]["mse"] == (25 + 9) / 2
     assert scores["mean"]["mae"] == (5 + 3) / 2
+    unknown = data_of_snapshots(snapshots, settings())  # which column is the last value
+    task = Values(unknown, settings(), make_propagator("single", snapshots))
+    assert set(task.baselines("test")) == {"mean"}
 
 
 def test_the_baseline_of_classes_is_the_most_frequent_of_the_training_nodes() -> None:
@@ -129,3 +136,9 @@ def test_the_mlp_scores_pairs_too() -> None:
     src, dst, _ = task.candidates(2, "test", 4)
     hidden = torch.relu(head.source(rows[src[1]]) + head.target(rows[dst[1, 2]]))
     assert scores[1, 2] == pytest.approx((head.last(hidden) + head.bias).item(), rel=1e-12)
+
+
+def test_a_figure_that_is_no_number_is_never_the_best() -> None:
+    task = links(four_days())
+    assert not task.is_better(float("nan"), None)
+    assert task.is_better(0.5, None) and not task.is_better(0.5, 0.5)

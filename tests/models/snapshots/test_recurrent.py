@@ -9,6 +9,7 @@ import copy
 import gc
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -207,7 +208,7 @@ def block_diagonal(snapshots: list[Snapshot], dtype: torch.dtype) -> tuple[Tenso
 @PRECISIONS
 @pytest.mark.parametrize("training", [True, False])
 def test_a_window_of_mpnn_lstm_is_theirs(dtype: torch.dtype, near: float, training: bool) -> None:
-    snapshots = changing()
+    snapshots = [replace(snapshot, present=None) for snapshot in changing()]  # theirs counts all
     xs = features_of(snapshots, dtype)
     layer = of_theirs("MPNNLSTM", 4, 8, len(xs[0]), len(xs), 0.0, dtype=dtype).train(training)
     model = MPNNLSTM.from_geometric_temporal(layer).train(training)
@@ -357,3 +358,10 @@ def test_a_state_without_rows_of_nodes_is_replicated() -> None:
     )
     assert [tuple(weight.shape) for weight in state] == [(1, 8, 8)] * 2
     assert np.isfinite(state[0].detach().numpy()).all()
+
+
+def test_an_option_of_another_kind_is_named() -> None:
+    with pytest.raises(
+        ValueError, match="option 'orders' of 'gconvgru' must be int, as 2: got 'x'"
+    ):
+        build_snapshot_model("gconvgru", 3, 4, orders="x")

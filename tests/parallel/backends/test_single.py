@@ -177,3 +177,10 @@ def test_every_node_has_one_owner() -> None:
 def test_an_unknown_backend_is_named() -> None:
     with pytest.raises(ValueError, match=r"`backend` must be one of single.*: got 'tensr'"):
         make_propagator("tensr", [power_law()])
+
+
+def test_an_option_that_a_backend_does_not_have_is_named() -> None:
+    with pytest.raises(ValueError, match="'halo' has no option 'partitio': did you mean 'parti"):
+        make_propagator("halo", [power_law()], partitio="metis")
+    with pytest.raises(ValueError, match="backend 'single' has no option 'chunks': it has"):
+        make_propagator("single", [power_law()], chunks=2)
