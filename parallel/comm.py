@@ -130,10 +130,7 @@ class Comm(ABC):
 
         Of `rows`, the first `sent[0]` go to rank 0, the next `sent[1]` to rank 1, and so on.
         """
-        whole, found = self._prepare(rows, sent, received, purpose)
-        out, back = _scaled(sent, whole), _scaled(received, whole)
-        self._exchange(_as_bytes(whole), out, _as_bytes(found), back, self._label(purpose))
-        return found
+        return self.start_all_to_all(rows, sent, received, purpose).wait()
 
     def start_all_to_all(
         self, rows: Tensor, sent: Sequence[int], received: Sequence[int], purpose: str
@@ -367,7 +364,10 @@ class OverMPI(Comm):
         return part
 
     def _carry(self, start: Callable[[], Any], total: int, label: str) -> None:
-        """MPI moves data only while it is looked at: ranks meet first, and then do not sleep."""
+        """MPI moves data only while it is looked at: ranks meet first, and then do not sleep.
+
+        `total` must be the same on all ranks, or some would meet and others not.
+        """
         if total > LARGE:
             self._wait(self._world.Ibarrier().Test, label)
         self._wait(start().Test, label, inf if total > LARGE else TURNS)

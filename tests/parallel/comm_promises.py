@@ -88,6 +88,17 @@ def rows_for_each_rank_arrive_in_rank_order(comm: Comm) -> None:
     assert comm.bytes["counted"] == Traffic(1, moved, moved)
 
 
+def much_may_go_one_way_and_little_the_other(comm: Comm) -> None:
+    n, me = comm.size, comm.rank
+    sizes = [[300_000 if giver == 0 else 7 for _ in range(n)] for giver in range(n)]  # doubles
+    for turn in range(3):
+        given = [values(10 * me + r + turn, (sizes[me][r],)) for r in range(n)]
+        received = [sizes[r][me] for r in range(n)]
+        found = comm.all_to_all_rows(torch.cat(given), sizes[me], received, "rows")
+        expected = [values(10 * r + me + turn, (sizes[r][me],)) for r in range(n)]
+        assert torch.equal(found, torch.cat(expected))
+
+
 def two_exchanges_may_be_under_way(comm: Comm) -> None:
     n, me = comm.size, comm.rank
     begun = [
@@ -222,6 +233,7 @@ PROMISES: tuple[Callable[[Comm], None], ...] = (
     summed_rows_are_each_ranks_own,
     a_transposed_tensor_is_taken_by_value,
     rows_for_each_rank_arrive_in_rank_order,
+    much_may_go_one_way_and_little_the_other,
     two_exchanges_may_be_under_way,
     messages_of_a_tag_arrive_in_order,
     a_group_has_its_own_ranks_and_the_same_ledger,
