@@ -8,10 +8,10 @@ with much more of one of them.
     mpiexec -n 2 python benchmarks/task_pipeline.py [--pairs 7]
 
 Answer (2026-11-30, two cores with nothing else to do, 5 pairs): yes where the tasks are of like
-length, 1.75 times as fast as the serial form and 1.46 times as fast as one process; with a GRU, whose
-way back must wait for the window's end, 1.56 and 1.45 times.  With one task more than five times the
-other it is 1.15 to 1.19 times as fast as the serial form, and hardly faster than one process (1.13,
-1.01).
+length, 1.75 times as fast as the serial form and 1.46 times as fast as one process; with a GRU,
+whose way back must wait for the window's end, 1.56 and 1.45 times. With one task more than five
+times the other it is 1.15 to 1.19 times as fast as the serial form, and hardly faster than one
+process (1.13, 1.01).
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ an epoch over all ranks; how far the losses are apart.
         [--widths N N N] [--pairs N] [--cached] [--decoupled] [--chunks N]
         [--shuffled]
 
-Answer (2026-11-30, two cores with nothing else to do, 15 pairs, losses apart by 1e-6 at most): 1.31
-by the clock with 20,000 nodes, 1.0 M entries and widths 64 64 64, where the busier rank is at work
-for 33 ms over halo and 27 over tensor; 1.46 with 10,000 nodes and 1.1 M entries (23 and 17 ms); 1.68
-for `--decoupled` and widths 64 64 64 64, where all hops go between one split and one gather.  On the
-same cores with ten other jobs the first was 1.14.  Products alone are 1.5 to 1.8 times as quick, as
-the edges are uneven; what nodes cost by themselves is the same on both, and in a coupled layer the
-ranks meet twice as often.
+Answer (2026-11-30, two cores with nothing else to do, 15 pairs, losses apart by 1e-6 at most):
+1.31 by the clock with 20,000 nodes, 1.0 M entries and widths 64 64 64, where the busier rank is at
+work for 33 ms over halo and 27 over tensor; 1.46 with 10,000 nodes and 1.1 M entries (23 and 17
+ms); 1.68 for `--decoupled` and widths 64 64 64 64, where all hops go between one split and one
+gather. On the same cores with ten other jobs the first was 1.14. Products alone are 1.5 to 1.8
+times as quick, as the edges are uneven; what nodes cost by themselves is the same on both, and in
+a coupled layer the ranks meet twice as often.
 """
 
 from __future__ import annotations
