@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -118,29 +118,38 @@ class Letter:
 def opened(comm: Comm) -> Iterator[list[Letter]]:
     """All that this rank sends to others, where it goes over to MPI or torch."""
     letters: list[Letter] = []
-    exchange, gather = comm._exchange, comm._gather
+    exchange, start, gather = comm._exchange, comm._start_exchange, comm._gather
+    within: list[bool] = []  # one of the two may call the other
 
     def note(label: str, to: int, data: torch.Tensor) -> None:
         if to != comm.rank:
             letters.append(Letter(label.split("`")[1], to, data.numpy().tobytes()))
 
-    def spied_exchange(
-        out: torch.Tensor, sent: list[int], found: torch.Tensor, received: list[int], label: str
-    ) -> None:
-        for to, data in enumerate(torch.split(out, sent)):
-            note(label, to, data)
-        exchange(out, sent, found, received, label)
+    def spied(act: Callable[..., Any]) -> Callable[..., Any]:
+        def spy(out: torch.Tensor, sent: list[int], *rest: Any) -> Any:
+            if not within:
+                for to, data in enumerate(torch.split(out, sent)):
+                    note(rest[-1], to, data)
+            within.append(True)
+            try:
+                return act(out, sent, *rest)
+            finally:
+                within.pop()
+
+        return spy
 
     def spied_gather(own: torch.Tensor, out: torch.Tensor, counts: list[int], label: str) -> None:
         for to in range(comm.size):
             note(label, to, own)
         gather(own, out, counts, label)
 
-    vars(comm).update(_exchange=spied_exchange, _gather=spied_gather)
+    spies = {"_exchange": spied(exchange), "_start_exchange": spied(start)}
+    vars(comm).update(spies, _gather=spied_gather)
     try:
         yield letters
     finally:
-        del vars(comm)["_exchange"], vars(comm)["_gather"]
+        for name in (*spies, "_gather"):
+            del vars(comm)[name]
 
 
 # 1, 2, 3
