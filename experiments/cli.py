@@ -175,13 +175,15 @@ def _train(
             how["quarantine"] = str(Path(stack.enter_context(TemporaryDirectory())) / "bad.csv")
         events = _read(log, config.limit, how, quiet)
     runs.check_device(config.device)  # before ranks talk through it
+    from .fit import fit
+
     instead = " in place of --force" if force else ""
     guard.interrupted = (
         f"interrupted: the same command with --resume{instead} goes on with {folder}"
     )
     try:
         with guard.connected(os.environ, config.device) as comm:
-            report = _fit(comm, events, config, folder, resume, force, how, quiet)
+            report = _watched(fit, comm, events, config, folder, resume, force, how, quiet)
             if comm.rank == 0:
                 _show_scores(report, folder, as_json)
     except KeyboardInterrupt:  # in one process; of many, none comes here
@@ -189,23 +191,22 @@ def _train(
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _fit(
+def _watched(
+    fit: Callable[..., dict[str, Any]],
     comm: Comm,
-    events: EventLog,
-    config: TrainConfig,
+    source: object,
+    config: object,
     folder: Path,
     resume: bool,
     force: bool,
     how: Mapping[str, Any],
     quiet: bool,
 ) -> dict[str, Any]:
-    """The report of a run over all ranks, with its progress shown."""
-    from .fit import fit
-
+    """The report of a run of `fit` over all ranks, with its progress shown."""
     was_finished = resume and runs.is_finished(folder)
     with watching(Console(stderr=True), "training", quiet=quiet) as progress:
         report = fit(
-            events,
+            source,
             config,
             folder,
             resume=resume,
@@ -504,7 +505,8 @@ def _snapshots(
     elif not force and guard.rank == 0:
         runs.check_is_free(folder)  # `fit_snapshots` will do so again, but the log may be long
     from .snapshots.data import open_data
-    from .snapshots.run import run_snapshots, show_snapshots
+    from .snapshots.fit import fit_snapshots
+    from .snapshots.run import show_snapshots
 
     with ExitStack() as stack:
         if guard.rank and "quarantine" in how:  # the first rank writes it
@@ -519,7 +521,7 @@ def _snapshots(
     )
     try:
         with guard.connected(os.environ) as comm:
-            report = run_snapshots(comm, data, config, folder, resume, force, how, quiet)
+            report = _watched(fit_snapshots, comm, data, config, folder, resume, force, how, quiet)
             if comm.rank == 0 and as_json:
                 _show({**report, "folder": folder}, as_json)
             elif comm.rank == 0:

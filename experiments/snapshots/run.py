@@ -1,9 +1,8 @@
-"""What the command `snapshots` does besides reading: a run with its progress, and its scores."""
+"""What the command `snapshots` prints of a run: its scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -11,41 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...parallel import Comm
-from .. import runs
-from ..door import say
-from ..progress import watching
 from ..report import format_number
-from .config import SnapshotConfig
-from .data import SnapshotData
-from .fit import fit_snapshots
 from .summary import COUNTS, LOWER, PARTS, format_bytes
-
-
-def run_snapshots(
-    comm: Comm,
-    data: SnapshotData,
-    config: SnapshotConfig,
-    folder: Path,
-    resume: bool,
-    force: bool,
-    how: Mapping[str, Any],
-    quiet: bool,
-) -> dict[str, Any]:
-    """The report of a run over all ranks, with its progress shown."""
-    was_finished = resume and runs.is_finished(folder)
-    with watching(Console(stderr=True), "training", quiet=quiet) as progress:
-        report = fit_snapshots(
-            *(data, config, folder),
-            resume=resume,
-            force=force,
-            reading=how,
-            progress=progress,
-            comm=comm,
-        )
-    if was_finished and comm.rank == 0:
-        say(f"{folder} is finished: nothing to resume")
-    return report
 
 
 def show_snapshots(console: Console, report: Mapping[str, Any], place: str) -> None:

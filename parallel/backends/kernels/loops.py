@@ -3,9 +3,10 @@
 import numpy as np
 from numba import njit
 
+from ....models.kernels.tiles import widen
 from ....storage.sparse import Int32
 from ....stream import Int64
-from .vectors import Floats, sum_entries, widen
+from .vectors import Floats, sum_entries
 
 
 @njit(nogil=True, error_model="numpy", inline="always")

@@ -25,13 +25,6 @@ Floats = npt.NDArray[np.floating]
 INT = ir.IntType(64)
 
 
-def widen() -> None:
-    """Let the loops of the function that calls this use the machine's widest vectors.
-
-    Compilers hold back from 512 bits, for the sake of processors that slow down under them.
-    """
-
-
 def sum_entries(
     indices: Int32,  # (nnz,)
     weight: Floats,  # (nnz, h)
@@ -52,23 +45,6 @@ def sum_entries(
     out[row, columns] = 0
     for entry in range(first, last):
         out[row, columns] += weight[entry, head] * x[indices[entry], columns]
-
-
-@overload(widen, inline="always")
-def _widen() -> Callable[[], None]:
-    return lambda: _prefer()
-
-
-def _emit_preference(typing: Any) -> Any:
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
-        # past the check of llvmlite's own set, which knows only attributes without a value
-        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
-_prefer: Any = intrinsic(_emit_preference)
 
 
 @overload(sum_entries, inline="always", prefer_literal=True)
