@@ -1,9 +1,10 @@
-"""Does DyRep learn more than baselines know that need no training?
+"""Do models learn more than baselines know that need no training?
 
-Each log is trained on and predicted in one pass of windows, for each seed and intensity; the table
+Each log is trained on and predicted in one pass of windows, for each seed and model; the table
 gives mean and standard deviation over the seeds for the last half of the events.  All scorers rank
 the same candidates of the same events.  Baselines have no weights, but a seed draws other
-candidates, so they too have a deviation.
+candidates, so they too have a deviation.  DyRep is run in its published form and with the settings
+that runs take, a bilinear intensity that drifts.
 
     python benchmarks/learning.py [--limit N] [--logs NAME ...] [--seeds N ...]
 
@@ -24,21 +25,28 @@ from neutronstream.datasets import load
 
 LOGS = ("social_evolution", "github", "uci")
 METRICS = ("ap", "auc", "mrr", "hits@10", "mar")
-INTENSITIES = ("linear", "bilinear")
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dyrep, published": ("dyrep", {"intensity": "linear", "drift": False}),
+    "dyrep": ("dyrep", {}),
+    "jodie": ("jodie", {}),
+    "tgn": ("tgn", {}),
+}
+"""Name of a row: model, and options other than those of a run."""
 
 Scores = dict[str, dict[str, list[float]]]
 """Scorer: metric: a value a seed."""
 
 
-def collect(name: str, limit: int | None, seeds: list[int], intensity: str) -> Scores:
+def collect(name: str, limit: int | None, seeds: list[int], form: str) -> Scores:
     """The scores of every scorer over the last half of a log, a value a seed."""
+    model, options = FORMS[form]
     log = load(name, limit=limit)
     scores: Scores = {}
     for seed in seeds:
-        config = TrainConfig(seed=seed, options={"intensity": intensity})
+        config = TrainConfig(model=model, seed=seed, options=options)
         report = fit(log, config)
         took = report["throughput"]["seconds"]
-        print(f"# {name} {intensity} seed {seed}: {len(log):,} events in {took:.0f} s", flush=True)
+        print(f"# {name} {form} seed {seed}: {len(log):,} events in {took:.0f} s", flush=True)
         for scorer, parts in report["metrics"].items():
             own = scores.setdefault(scorer, {metric: [] for metric in METRICS})
             for metric in METRICS:
@@ -57,15 +65,15 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--logs", nargs="+", default=list(LOGS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--intensities", nargs="+", default=list(INTENSITIES))
+    parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=list(FORMS))
     given = parser.parse_args()
     result: dict[str, Any] = {}
     for name in given.logs:
-        for intensity in given.intensities:
-            scores = collect(name, given.limit, given.seeds, intensity)
-            print(f"{name}, {intensity} intensity, last half")
+        for form in given.forms:
+            scores = collect(name, given.limit, given.seeds, form)
+            print(f"{name}, {form}, last half")
             print(f"  {'':16}" + "".join(f"{metric.upper():>17}" for metric in METRICS))
-            rows = result[f"{name} {intensity}"] = {}
+            rows = result[f"{name} {form}"] = {}
             for scorer, values in scores.items():
                 rows[scorer] = {m: [round(x, 5) for x in summary(v)] for m, v in values.items()}
                 cells = (f"{a:9.4f} ±{d:6.4f}" for a, d in rows[scorer].values())

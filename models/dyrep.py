@@ -43,6 +43,9 @@ class DyRep(PointProcess):
     it ranks the partners of every node alike; `intensity="bilinear"` adds the interaction
     z_u^T (M_k + M_k^T) z_v / 2 of states centred on 1/2, after Knyazev et al., "Learning Temporal
     Attention in Dynamic Graphs with Bilinear Interactions", PLoS ONE 2021.
+
+    With `drift` the intensities of loss and score, not those of algorithm 1, know how long each of
+    the nodes has rested (`PointProcess`).
     """
 
     default_name = "dyrep"
@@ -55,12 +58,16 @@ class DyRep(PointProcess):
         *,
         num_negatives: int = 5,
         intensity: Literal["linear", "bilinear"] = "linear",
+        drift: bool = False,
         association: Sequence[str] = ("AE", "association"),
     ) -> None:
         if intensity not in ("linear", "bilinear"):
             raise ValueError(f"`intensity` must be 'linear' or 'bilinear': got {intensity!r}")
         super().__init__(
-            width, len(kinds), num_negatives=num_negatives, bilinear=intensity == "bilinear"
+            *(width, len(kinds)),
+            num_negatives=num_negatives,
+            bilinear=intensity == "bilinear",
+            drift=drift,
         )
         self.derived = {"message": width}
         self.reads = Reads(("embedding",), ("message",), ("embedding",), neighborhood="links")

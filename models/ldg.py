@@ -22,6 +22,7 @@ from .kernels.perceptron import EPSILON as NORM_EPSILON
 from .point_process import PointProcess
 from .rows import pad_rows
 from .scans.ldg import Drawing, scan_ldg
+from .time_encoding import Drift
 from .views import Level, Written
 
 NO_EDGE = {1: 0.95, 2: 0.9, 3: 0.91}
@@ -90,10 +91,10 @@ class LDG(PointProcess):
 
     and the h_x,r of all relations, side by side, are h_x in z_u' = sigmoid(W_struct h_v + W_rec z_u
     + W_t dt_u).  The intensity is bilinear, symmetrised, in states centred on 1/2 (which leaves
-    linear terms, as DyRep's).  The loss adds `kl_weight` times KL(softmax(logits) || prior), the
-    mean of both directions; the prior of "no edge" is `NO_EDGE`, and the relations share the rest
-    evenly.  Links that stand before the first event start with the prior of a relation in place of
-    a draw.
+    linear terms, as DyRep's); with `drift` it knows how long each node has rested (`PointProcess`).
+    The loss adds `kl_weight` times KL(softmax(logits) || prior), the mean of both directions; the
+    prior of "no edge" is `NO_EDGE`, and the relations share the rest evenly.  Links that stand
+    before the first event start with the prior of a relation in place of a draw.
 
     The authors encode the states after the event, all pairs of nodes at a time, and let only later
     events see S; their S is not confined to links, and is drawn soft in training.
@@ -107,6 +108,7 @@ class LDG(PointProcess):
         kinds: Sequence[str] = ("event",),
         *,
         num_negatives: int = 5,
+        drift: bool = False,
         num_relations: int = 2,
         sparse: bool = True,
         hard: bool = True,
@@ -126,6 +128,7 @@ class LDG(PointProcess):
             *(width, len(kinds)),
             num_negatives=num_negatives,
             bilinear=True,
+            drift=drift,
             num_relations=num_relations,
         )
         self.num_relations, self.sparse, self.hard = num_relations, sparse, hard
@@ -200,7 +203,7 @@ class LDG(PointProcess):
     @property
     def scans(self) -> bool:
         """For all options, with the layers that are made here."""
-        known = (type(self), Perceptron, nn.Linear, nn.LayerNorm)
+        known = (type(self), Perceptron, nn.Linear, nn.LayerNorm, Drift)
         return all(
             type(module) in known and getattr(module, "eps", NORM_EPSILON) == NORM_EPSILON
             for module in self.modules()
@@ -208,7 +211,7 @@ class LDG(PointProcess):
 
     def scan(self, chain: Chain) -> Scanned:
         """`update`, event after event."""
-        unread = ("omega", "psi", "interaction", "elapsed")
+        unread = ("omega", "psi", "interaction", "elapsed", "drift")
         weights = {n: p for n, p in self.named_parameters() if n.split(".")[0] not in unread}
         drawing = Drawing(self.link_tables, self.temperature, self.hard, self.log_prior)
         z, divergence = scan_ldg(chain, drawing, weights)

@@ -5,8 +5,9 @@ It is to `DynamicGNN.losses_of` what a chain is to `scan`: nothing is gathered i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 from torch import Tensor
 
 from ..stream import Bool, EventBatch, Float64, Int64
@@ -38,10 +39,24 @@ class Pairs:
     other_src_valid: Bool  # likewise; False is padding
     other_dst: Int64  # (n, m)
     other_dst_valid: Bool  # (n, m)
+    idle: Float64  # (n, M), of `rows`: time since the last event, in mean gaps of a node
     around: PairsAround | None = None  # for models that read `around`
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def rows(self) -> Int64:
+        """All nodes of an event, (n, M): source, destination, corrupted sources, destinations."""
+        return np.concatenate([self.ends, self.other_src, self.other_dst], axis=1)
+
+    def gathered(self) -> Pairs:
+        """The same pairs of a table in which each node of an event has a row of its own."""
+        n, count = self.idle.shape
+        own = np.arange(n * count).reshape(n, count)
+        first = 2 + self.other_src.shape[1]
+        ends, sources, destinations = own[:, :2], own[:, 2:first], own[:, first:]
+        return replace(self, num_base=0, ends=ends, other_src=sources, other_dst=destinations)
 
 
 @dataclass(frozen=True, slots=True)

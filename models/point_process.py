@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from .base import DynamicGNN
+from .kernels.point_process import EPSILON
 from .pairs import Pairs, Priced
 from .rows import linear, pad_rows
 from .scans.point_process import losses_of_pairs
+from .time_encoding import Drift
 from .views import Events, Level, Nodes
 
 SECONDS = (86_400.0, 3_600.0, 60.0, 1.0)
@@ -73,6 +75,11 @@ class PointProcess(DynamicGNN, ABC):
     g = (omega_k [z_u; z_v] + omega_k [z_v; z_u]) / 2 + c_k.  A bilinear one adds the interaction
     z_u^T (M_k + M_k^T) z_v / 2 of states centred on 1/2 to g.
 
+    With `drift` the intensity reads states as they are by now, (1 + t w) z, t = log(1 + idle), a
+    `Drift` as of JODIE: so it changes between events, and knows which of two nodes has rested for
+    longer.  It is not in the papers, whose intensities stand still until one of the two nodes has
+    an event.
+
     A subclass says what h_x is, in (n, 2, `num_relations` x width).
     """
 
@@ -85,6 +92,7 @@ class PointProcess(DynamicGNN, ABC):
         *,
         num_negatives: int,
         bilinear: bool,
+        drift: bool = False,
         num_relations: int = 1,
     ) -> None:
         super().__init__()
@@ -104,6 +112,10 @@ class PointProcess(DynamicGNN, ABC):
         self.interaction: nn.Parameter | None = None  # (kinds, width, width)
         if bilinear:
             self.interaction = nn.Parameter(torch.randn(num_kinds, width, width) / width)
+        self.drift: Drift | None = None
+        if drift:
+            self.drift = Drift(width)
+            nn.init.zeros_(self.drift.weight)  # it starts as the model without
         for layer in (self.neighbor, self.structure, self.recurrence, self.elapsed, self.omega):
             nn.init.xavier_normal_(layer.weight)
             if layer.bias is not None:
@@ -130,6 +142,14 @@ class PointProcess(DynamicGNN, ABC):
         z_new = torch.sigmoid(self.structure(torch.sigmoid(h)) + self.recurrence(z_old) + elapsed)
         return z_new[: 2 * len(z)].view_as(z)
 
+    def embed(self, events: Events, nodes: Nodes) -> Tensor:
+        """The states as intensities read them, (n, m, width)."""
+        z = nodes.states["embedding"]
+        if self.drift is None:
+            return z
+        drifted: Tensor = self.drift(z, nodes.idle)
+        return drifted
+
     def intensity(self, z_a: Tensor, z_b: Tensor) -> Tensor:
         """Intensities (n, m, kinds) of every kind between states (n, 1, width) and (n, m, width).
 
@@ -153,42 +173,60 @@ class PointProcess(DynamicGNN, ABC):
         Survival pairs are (source, other destination) and (other source, destination), each under
         every kind, averaged over the samples of a side (section 3.2 of DyRep's paper).
         """
-        z_src, z_dst = src.states["embedding"], dst.states["embedding"]
-        happened = self.intensity(z_src, z_dst).squeeze(1).gather(1, events.kind[:, None])
-        loss = -torch.log(happened.squeeze(1) + 1e-10)
+        z_src, z_dst = src.embedding, dst.embedding
+        happened = _of_kind(self.intensity(z_src, z_dst), events.kind)
+        loss = -torch.log(happened.squeeze(1) + EPSILON)
         for ends, others in ((z_src, other_dst), (z_dst, other_src)):
-            rate = self.intensity(ends, others.states["embedding"]).sum(-1)  # (n, m)
+            rate = self.intensity(ends, others.embedding).sum(-1)  # (n, m)
             count = others.valid.sum(1).clamp(min=1)
             loss = loss + torch.where(others.valid, rate, 0.0).sum(1) / count
         return loss
 
     def losses_of(self, pairs: Pairs, states: Mapping[str, Tensor]) -> Priced:
         """`loss` and `expected_idle` of pairs whose states stand in the rows of tables."""
+        z = states["embedding"]
         weights = self.omega.weight, self.omega.bias, self.psi, self.interaction
-        losses, rate = losses_of_pairs(pairs, states["embedding"], *weights)
-        return Priced(losses, 1.0 / (rate + 1e-10))
+        if self.drift is None:
+            losses, rate = losses_of_pairs(pairs, z, *weights)
+            return Priced(losses, 1.0 / (rate + EPSILON))
+        read = F.embedding(torch.from_numpy(pairs.rows), z)  # (n, 2 + 2 m, width)
+        drifted = self.drift(read, torch.from_numpy(pairs.idle)).flatten(0, 1)
+        losses, _ = losses_of_pairs(pairs.gathered(), drifted, *weights)
+        with torch.no_grad():
+            kind = torch.from_numpy(pairs.kind)
+            rate = _of_kind(self.intensity(read[:, :1], read[:, 1:2]), kind)
+        return Priced(losses, 1.0 / (rate.squeeze(1) + EPSILON))
 
     def score(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
-        """Log density of an event of that kind now: log intensity minus its integral (eq. 1).
+        """How likely an event of that kind is now, (n, m).
 
-        Between events the intensity of a pair stands still, so that the integral is the intensity
-        times the time since the last event of either; time is counted in mean gaps of a node.
+        Without a drift the intensity of a pair stands still between events, and the score is the
+        log density: log intensity minus its integral (eq. 1), which is the intensity times the time
+        since the last event of either, in mean gaps of a node.  With a drift it is the log of the
+        intensity of this moment.
         """
-        rate = self._rate(events, src, dst)
-        idle = torch.minimum(src.idle, dst.idle).to(rate.dtype)
-        return torch.log(rate + 1e-10) - rate * idle
+        rate = _of_kind(self.intensity(src.embedding, dst.embedding), events.kind)
+        density = torch.log(rate + EPSILON)
+        if self.drift is None:
+            density = density - rate * torch.minimum(src.idle, dst.idle).to(rate.dtype)
+        return density
 
     def expected_idle(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
-        """The mean of that density in time: 1 / intensity of the event's kind, in mean gaps."""
-        return 1.0 / (self._rate(events, src, dst).squeeze(1) + 1e-10)
+        """1 / intensity of the event's kind, in mean gaps, (n,).
 
-    def _rate(self, events: Events, src: Nodes, dst: Nodes) -> Tensor:
-        """Intensities (n, m) of each event's own kind."""
-        rate = self.intensity(src.states["embedding"], dst.states["embedding"])
-        kind = events.kind[:, None, None].expand(-1, rate.shape[1], 1)
-        return rate.gather(2, kind).squeeze(2)
+        That is the mean of the density in time where the intensity stands still, and of a drift
+        that at its start: it must not know how much time has passed.
+        """
+        z_src, z_dst = src.states["embedding"], dst.states["embedding"]
+        rate = _of_kind(self.intensity(z_src, z_dst), events.kind)
+        return 1.0 / (rate.squeeze(1) + EPSILON)
 
     @torch.no_grad()
     def constrain(self) -> None:
         """Keep psi in [0.1, 1000], as DyRep's authors do."""
         self.psi.clamp_(0.1, 1e3)
+
+
+def _of_kind(rate: Tensor, kind: Tensor) -> Tensor:
+    """The intensities (n, m) of each event's own kind (n,), of those of all kinds (n, m, kinds)."""
+    return rate.gather(2, kind[:, None, None].expand(-1, rate.shape[1], 1)).squeeze(2)

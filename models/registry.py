@@ -22,9 +22,13 @@ MODELS: Mapping[str, Callable[..., DynamicGNN]] = MappingProxyType(
 )
 
 RUN_OPTIONS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {"dyrep": {"intensity": "bilinear"}}  # the published linear one stops telling nodes apart
+    {"dyrep": {"intensity": "bilinear", "drift": True}, "ldg": {"drift": True}}
 )
-"""Options that runs take unless told otherwise; a class's own defaults are the published ones."""
+"""Options that runs take unless told otherwise; a class's own defaults are the published ones.
+
+DyRep's linear intensity stops telling nodes apart, and without a drift neither of the two knows who
+has rested for how long.
+"""
 
 _GIVEN = frozenset({"self", "width", "kinds", "num_features", "num_negatives"})
 

@@ -206,6 +206,7 @@ def _pairs(prepared: Plan[Any], part: Segment, log: EventBatch) -> Pairs:
         part.events.kind.numpy(),
         *(rows[:, :2], rows[:, 2:first], part.other_src.valid),
         *(rows[:, first : first + len(part.other_dst)], part.other_dst.valid),
+        np.concatenate([beside.idle for beside in part.beside[:4]], axis=1),
         _around(rows, part, log),
     )
 

@@ -48,7 +48,7 @@ class _Losses(Function):
         interaction: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         n, num_kinds, width = len(pairs), len(bias), states.shape[1]
-        rows = np.concatenate([pairs.ends, pairs.other_src, pairs.other_dst], axis=1)
+        rows = pairs.rows
         valid = np.concatenate([pairs.other_src_valid, pairs.other_dst_valid], axis=1)
         both = omega.numpy()
         sums = (both[:, :width] + both[:, width:]) / 2  # (kinds, width)

@@ -7,7 +7,7 @@ shared with the package but the log and its negative sampler.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,24 +53,30 @@ class NaiveDyRep:
             u, v, now = int(events.src[i]), int(events.dst[i]), int(events.time[i])
             kind = int(events.kind[i])
             place, avoid = np.array([i]), np.array([[u, v]])
+            gaps = 2.0 / max(1, len(known))
+
+            def idle(node: int, i: int = i, gaps: float = gaps) -> float:
+                return gaps * (i - last_place.get(node, -1))
+
             rate = self.intensity(kind, u, v)
-            loss = -math.log(rate + 1e-10)
+            loss = -math.log(self.intensity(kind, u, v, idle) + 1e-10)
             for end, role in ((u, "dst"), (v, "src")):
                 nodes, valid = sampler.sample(role, place, self.num_negatives, avoid)  # type: ignore[arg-type]
                 others = [int(n) for n, ok in zip(nodes[0], valid[0], strict=True) if ok]
                 total = 0.0
                 for other in others:
                     for each in range(len(log.kinds)):
-                        total += self.intensity(each, end, other)
+                        total += self.intensity(each, end, other, idle)
                 loss += total / max(1, len(others))
             self.losses.append(loss)
             if candidates is not None:
                 scores = []
                 for other in [v, *candidates[i]]:
-                    idle = min(i - last_place.get(node, -1) for node in (u, other))
-                    idle_gaps = idle * 2.0 / max(1, len(known))
-                    density = self.intensity(kind, u, other)
-                    scores.append(math.log(density + 1e-10) - density * idle_gaps)
+                    density = self.intensity(kind, u, other, idle)
+                    score = math.log(density + 1e-10)
+                    if "drift.weight" not in self.weights:
+                        score -= density * min(idle(u), idle(other))
+                    scores.append(score)
                 self.scores.append(scores)
             first = int(events.time[0])
             new_u = self.updated(u, v, now - last_time.get(u, first))
@@ -82,17 +88,26 @@ class NaiveDyRep:
             last_place[u] = last_place[v] = i
             known |= {u, v}
 
-    def intensity(self, kind: int, a: int, b: int) -> float:
-        """Equations 1 and 2: psi log(1 + exp(g / psi)), g the mean of both orders of the ends."""
+    def intensity(
+        self, kind: int, a: int, b: int, idle: Callable[[int], float] | None = None
+    ) -> float:
+        """Equations 1 and 2: psi log(1 + exp(g / psi)), g the mean of both orders of the ends.
+
+        With a drift in the weights, states are first moved by the time for which they were `idle`.
+        """
         omega = self.weights["omega.weight"][kind]
         g = float(self.weights["omega.bias"][kind])
+        z = {node: self.z[node] for node in (a, b)}
+        if idle is not None and "drift.weight" in self.weights:
+            drift = self.weights["drift.weight"]
+            z = {n: state * (1.0 + math.log(1.0 + idle(n)) * drift) for n, state in z.items()}
         for first, second in ((a, b), (b, a)):
-            g += 0.5 * float(omega @ np.concatenate([self.z[first], self.z[second]]))
+            g += 0.5 * float(omega @ np.concatenate([z[first], z[second]]))
             if "interaction" in self.weights:
                 between = self.weights["interaction"][kind]
-                g += 0.5 * float((self.z[first] - 0.5) @ between @ (self.z[second] - 0.5))
+                g += 0.5 * float((z[first] - 0.5) @ between @ (z[second] - 0.5))
         psi = float(self.weights["psi"][kind])
-        return psi * math.log(1.0 + math.exp(min(75.0, max(-75.0, g / psi))))
+        return psi * math.log1p(math.exp(min(75.0, max(-75.0, g / psi))))
 
     def updated(self, node: int, other: int, gap: int) -> Float64:
         """Equation 4: the state of `node` after an event with `other`, `gap` seconds later."""

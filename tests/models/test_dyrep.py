@@ -8,6 +8,7 @@ of attention, a directed S, links seen too early, an unclamped psi, stubs, and o
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,11 +33,18 @@ LOGS = {
 }
 
 
-def new_model(log: EventLog, intensity: str = "linear", width: int = 6) -> DyRep:
+FORMS: dict[str, dict[str, Any]] = {
+    "linear": {"intensity": "linear"},
+    "bilinear": {"intensity": "bilinear"},
+    "drift": {"intensity": "bilinear", "drift": True},
+}
+
+
+def new_model(log: EventLog, form: str = "linear", width: int = 6) -> DyRep:
     """A model whose weights are far enough from zero that every term counts."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model = DyRep(width, log.kinds, intensity=intensity)  # type: ignore[arg-type]
+        model = DyRep(width, log.kinds, **FORMS[form])
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
@@ -68,16 +76,16 @@ def assert_near(ours: Tensor, right: object, bound: float) -> None:
     assert (found - expected).abs().max() <= bound * expected.abs().max()
 
 
-@pytest.mark.parametrize("intensity", ["linear", "bilinear"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", LOGS)
 @pytest.mark.parametrize(
     ("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 1e-6)], ids=["64", "32"]
 )
 def test_the_model_is_that_of_the_equations(
-    name: str, intensity: str, dtype: torch.dtype, bound: float
+    name: str, form: str, dtype: torch.dtype, bound: float
 ) -> None:
     log = LOGS[name]
-    replay, segment, outcome = replayed(log, new_model(log, intensity).to(dtype), dtype)
+    replay, segment, outcome = replayed(log, new_model(log, form).to(dtype), dtype)
     assert isinstance(replay.model, DyRep)
     slow = naive(log, replay.model, replay)
     valid = segment.candidates.valid
@@ -104,11 +112,11 @@ def attention_rows(replay: Replay) -> dict[tuple[int, int], float]:
     return dict(zip(pairs, values.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("intensity", ["linear", "bilinear"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", LOGS)
-def test_gradients_are_the_slopes_of_the_slow_model(name: str, intensity: str) -> None:
+def test_gradients_are_the_slopes_of_the_slow_model(name: str, form: str) -> None:
     log = LOGS[name].head(60)
-    replay, _, outcome = replayed(log, new_model(log, intensity))
+    replay, _, outcome = replayed(log, new_model(log, form))
     assert isinstance(replay.model, DyRep)
     model = replay.model
     outcome.losses.sum().backward()  # type: ignore[no-untyped-call]
@@ -130,11 +138,11 @@ def test_gradients_are_the_slopes_of_the_slow_model(name: str, intensity: str) -
         assert ours == pytest.approx(slope, rel=1e-5, abs=1e-6), parameter_name
 
 
-@pytest.mark.parametrize("intensity", ["linear", "bilinear"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", LOGS)
-def test_every_parameter_learns(name: str, intensity: str) -> None:
+def test_every_parameter_learns(name: str, form: str) -> None:
     log = LOGS[name]
-    model = DyRep(8, log.kinds, intensity=intensity)  # type: ignore[arg-type]
+    model = DyRep(8, log.kinds, **FORMS[form])
     before = {n: p.detach().double() for n, p in model.named_parameters()}
     _, _, outcome = replayed(log, model)
     outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
@@ -325,7 +333,10 @@ def test_the_loss_counts_two_sides_times_samples_times_kinds() -> None:  # fault
     one = {"embedding": z["embedding"][:, :1]}
     gap = torch.zeros(3, 5, dtype=torch.float64)
     valid = torch.tensor([[True] * 5, [True] * 2 + [False] * 3, [False] * 5])
-    end, others = Nodes(one, gap[:, :1], gap[:, :1], valid[:, :1]), Nodes(z, gap, gap, valid)
+    end, others = (
+        Nodes(states, gap[:, :m], gap[:, :m], valid[:, :m], embedded=states["embedding"])
+        for states, m in ((one, 1), (z, 5))
+    )
     events = Events(torch.tensor([0, 1, 0]), torch.zeros(3, 2))
     rate = 0.5 * np.log(2.0)
     expected = [-np.log(rate) + 2 * 2 * rate] * 2 + [-np.log(rate)]
@@ -337,7 +348,10 @@ def test_the_loss_pairs_each_end_with_the_others_of_the_opposite_side() -> None:
     torch.manual_seed(0)
     src, dst, other_src, other_dst = torch.rand(4, 1, 1, 6, dtype=torch.float64)
     gap, valid = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
-    views = [Nodes({"embedding": z}, gap, gap, valid) for z in (src, dst, other_src, other_dst)]
+    views = [
+        Nodes({"embedding": z}, gap, gap, valid, embedded=z)
+        for z in (src, dst, other_src, other_dst)
+    ]
     loss = model.loss(Events(torch.tensor([0]), torch.zeros(1, 2)), *views)
     pairs = ((src, dst), (src, other_dst), (other_src, dst))
     happened, first, second = (model.intensity(*pair).sum() for pair in pairs)
@@ -357,11 +371,34 @@ def test_the_score_is_a_log_density_that_falls_with_idle_time() -> None:  # faul
     z = torch.rand(1, 3, 6, dtype=torch.float64)
     gap, valid = torch.zeros(1, 3, dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool)
     idle = torch.tensor([[0.0, 2.0, 9.0]], dtype=torch.float64)
-    src = Nodes({"embedding": z[:, :1]}, gap[:, :1], idle[:, 2:], valid[:, :1])
-    dst = Nodes({"embedding": z}, gap, idle, valid)
+    src = Nodes({"embedding": z[:, :1]}, gap[:, :1], idle[:, 2:], valid[:, :1], embedded=z[:, :1])
+    dst = Nodes({"embedding": z}, gap, idle, valid, embedded=z)
     scores = model.score(Events(torch.tensor([0]), torch.zeros(1, 2)), src, dst)
     rate = model.intensity(z[:, :1], z).squeeze(2)
     torch.testing.assert_close(scores, torch.log(rate + 1e-10) - rate * idle)
+
+
+def test_what_is_expected_does_not_know_how_much_time_has_passed() -> None:
+    model = new_model(LOGS["uci"], "drift").double()
+    z, valid = torch.rand(1, 2, 6, dtype=torch.float64), torch.ones(1, 2, dtype=torch.bool)
+    events = Events(torch.tensor([0]), torch.zeros(1, 2))
+    expected, scores = [], []
+    for idle in (0.0, 3.0):
+        both = Nodes({"embedding": z}, torch.zeros(1, 2), torch.full((1, 2), idle), valid)
+        both = replace(both, embedded=model.embed(events, both))
+        src, dst = (
+            replace(
+                both,
+                states={"embedding": z[:, [side]]},
+                embedded=both.embedding[:, [side]],
+                idle=both.idle[:, [side]],
+            )
+            for side in (0, 1)
+        )
+        expected.append(model.expected_idle(events, src, dst))
+        scores.append(model.score(events, src, dst))
+    assert torch.equal(expected[0], expected[1])
+    assert not torch.equal(scores[0], scores[1])
 
 
 def test_a_node_without_links_has_no_structure() -> None:

@@ -43,6 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "one relation": {"num_relations": 1, "kl_weight": 0.5},
     "three, soft": {"num_relations": 3, "hard": False, "temperature": 0.8, "num_sampled": 5},
     "dense": {"num_relations": 2, "sparse": False, "num_sampled": 3},
+    "drift": {"drift": True},
 }
 
 
@@ -434,7 +435,8 @@ def test_an_event_changes_nothing_before_it(executor: str) -> None:  # fault Y1
 def nodes_of(z: Tensor, idle: float = 1.0) -> Nodes:
     shape = z.shape[:2]
     idles = torch.full(shape, idle, dtype=z.dtype)
-    return Nodes({"embedding": z}, idles, idles, torch.ones(shape, dtype=torch.bool))
+    valid = torch.ones(shape, dtype=torch.bool)
+    return Nodes({"embedding": z}, idles, idles, valid, embedded=z)
 
 
 def test_the_loss_pairs_each_end_with_the_others_of_the_opposite_side() -> None:  # fault Y2

@@ -27,6 +27,7 @@ def test_the_options_of_a_model_are_what_it_takes_if_nothing_is_said(name: str) 
 
 def test_runs_take_another_intensity_than_the_class() -> None:
     assert options_of("dyrep")["intensity"] == "bilinear"
+    assert options_of("dyrep")["drift"] is options_of("ldg")["drift"] is True
     assert build("dyrep", width=4, kinds=("event",)).interaction is not None
     assert DyRep(4).interaction is None
 

@@ -86,11 +86,12 @@ def chain_of(log: EventLog, model: DyRep, start: int, stop: int) -> Chain:
     return chain
 
 
+@pytest.mark.parametrize("drift", [False, True], ids=["still", "drift"])
 @pytest.mark.parametrize("intensity", ["linear", "bilinear"])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_the_scan_equals_updates_one_by_one(name: str, intensity: str) -> None:
+def test_the_scan_equals_updates_one_by_one(name: str, intensity: str, drift: bool) -> None:
     log = HOSTILE[name]
-    new = strong_model(log, torch.float64, intensity=intensity)
+    new = strong_model(log, torch.float64, intensity=intensity, drift=drift)
     right, ours = (
         run(log, new, executor, size=50, num_candidates=3, learning_rate=0.01)
         for executor in ("sequential", "fused")
@@ -273,20 +274,26 @@ def test_equal_messages_share_a_gradient_as_levels_do(name: str) -> None:
     assert worst <= 1e-12, where
 
 
+@pytest.mark.parametrize("drift", [False, True], ids=["still", "drift"])
 @pytest.mark.parametrize("intensity", ["linear", "bilinear"])
 @pytest.mark.parametrize("dtype", BOUNDS, ids=["64", "32"])
 def test_losses_of_rows_are_those_of_views(
-    dtype: torch.dtype, intensity: Literal["linear", "bilinear"]
+    dtype: torch.dtype, intensity: Literal["linear", "bilinear"], drift: bool
 ) -> None:
     kinds, n, m, num_base, num_rows, width = ("a", "b", "c"), 20, 4, 15, 40, 9
-    model = strong(lambda: DyRep(width, kinds, intensity=intensity, num_negatives=m), dtype)
+    model = strong(
+        lambda: DyRep(width, kinds, intensity=intensity, drift=drift, num_negatives=m), dtype
+    )
     assert isinstance(model, DyRep)
     model.constrain()
+    if model.drift is not None:
+        torch.nn.init.normal_(model.drift.weight, generator=torch.Generator().manual_seed(1))
     rng = np.random.default_rng(0)
     table = torch.from_numpy(rng.random((num_rows, width))).to(dtype).requires_grad_()
     kind, rows = rng.integers(0, 3, n), rng.integers(0, num_rows, (n, 2 + 2 * m))
     valid = rng.random((n, 2 * m)) < 0.7
     valid[:3] = False
+    idle = rng.exponential(2.0, (n, 2 + 2 * m))
     other_src, other_dst = (slice(2, 2 + m), valid[:, :m]), (slice(2 + m, None), valid[:, m:])
     pairs = Pairs(
         num_base,
@@ -296,35 +303,39 @@ def test_losses_of_rows_are_those_of_views(
         other_src[1],
         rows[:, other_dst[0]],
         other_dst[1],
+        idle,
     )
     ours = model.losses_of(pairs, {"embedding": table})
     spans = (slice(0, 1), slice(1, 2), other_src[0], other_dst[0])
     real = np.concatenate([np.ones((n, 2), bool), valid], axis=1)
     gap = torch.ones(n, 2 + 2 * m)
+    events = Events(torch.from_numpy(kind), gap[:, :2].double())
     views = [
         Nodes(
             {"embedding": table[torch.from_numpy(rows[:, span])]},
-            *(gap[:, span], gap[:, span], torch.from_numpy(real[:, span])),
+            gap[:, span],
+            torch.from_numpy(idle[:, span]),
+            torch.from_numpy(real[:, span]),
         )
         for span in spans
     ]
-    events = Events(torch.from_numpy(kind), gap[:, :2].double())
+    views = [replace(view, embedded=model.embed(events, view)) for view in views]
     right = model.loss(events, *views)
     expected = model.expected_idle(events, views[0], views[1])
     assert ours.expected is not None
     # an exponential of g / psi makes the rounding of it relative
     torch.testing.assert_close(ours.expected, expected.detach(), rtol=30 * BOUNDS[dtype], atol=0.0)
     pull = torch.from_numpy(rng.normal(size=n) / n).to(dtype)
-    told = ("omega.weight", "omega.bias", "psi", "interaction")
+    told = ("omega.weight", "omega.bias", "psi", "interaction", "drift.weight")
     learned = [p for name, p in model.named_parameters() if name in told]
-    assert len(learned) == 3 + (intensity == "bilinear")
+    assert len(learned) == 3 + (intensity == "bilinear") + drift
     found = [
         [losses.detach(), *torch.autograd.grad((losses * pull).sum(), [table, *learned])]
         for losses in (ours.losses, right)
     ]
     for mine, other in zip(*found, strict=True):
         if other.shape == table.shape:
-            assert not mine[:num_base].any()  # states before the segment have no gradient
+            assert drift or not mine[:num_base].any()  # nothing asks for that of rows before
             mine, other = mine[num_base:], other[num_base:]
         bound = BOUNDS[dtype] * max(1.0, float(other.abs().max()))
         assert (mine - other).abs().max() <= bound

@@ -52,6 +52,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "one relation": {"num_relations": 1, "kl_weight": 0.5, "num_sampled": 1},
     "three, soft": {"num_relations": 3, "hard": False, "temperature": 0.8, "num_sampled": 5},
     "dense": {"num_relations": 2, "sparse": False, "num_sampled": 3},
+    "drift": {"drift": True},
 }
 
 
