@@ -7,13 +7,13 @@ the first event, `nodes/NAME_graph0.parquet`.  The counts here are those of the 
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..stream import EventLog, LogError, TimeUnit, read_links, read_log
+from ..stream.errors import did_you_mean
 
 VARIABLE = "NEUTRONSTREAM_DATA"
 DEFAULT_FOLDER = Path("../shared/data")
@@ -134,7 +134,6 @@ def load(name: str, *, limit: int | None = None) -> EventLog:
 
 def _dataset(name: str) -> Dataset:
     if name not in DATASETS:
-        close = difflib.get_close_matches(name, DATASETS, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(names())}"
+        hint = did_you_mean(name, DATASETS, most=3, otherwise=f"known are {', '.join(names())}")
         raise ValueError(f"`{name}` is no data set: {hint}")
     return DATASETS[name]

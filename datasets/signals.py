@@ -8,7 +8,6 @@ Geometric Temporal (Rozemberczki et al., CIKM 2021).
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..stream import LogError
+from ..stream.errors import did_you_mean
 from ..stream.events import Float32, Float64, Int64
 from .registry import DEFAULT_FOLDER, VARIABLE
 
@@ -75,9 +75,9 @@ def load_signal(name: str) -> Signal:
         LogError: if a file is not there, or lacks a value of a node at a step.
     """
     if name not in _KNOWN:
-        close = difflib.get_close_matches(name, _KNOWN, n=3)
-        hint = " or ".join(close) if close else f"one of {', '.join(signal_names())}"
-        raise ValueError(f"`{name}` is no signal: did you mean {hint}?")
+        all_names = f"known are {', '.join(signal_names())}"
+        hint = did_you_mean(name, _KNOWN, most=3, otherwise=all_names)
+        raise ValueError(f"`{name}` is no signal: {hint}")
     folder = Path(os.environ.get(VARIABLE) or DEFAULT_FOLDER) / "signals"
     tables = []
     for part in ("edges", "nodes"):

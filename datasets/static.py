@@ -7,7 +7,6 @@ Edges stand as the source lists them; a label of -1 is one that the source does 
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..stream import Bool, Int64, LogError
+from ..stream.errors import did_you_mean
 from .registry import DEFAULT_FOLDER, VARIABLE
 
 Float32: TypeAlias = npt.NDArray[np.float32]
@@ -100,8 +100,7 @@ def load_graph(name: str, *, split: int = 0) -> StaticGraph:
         LogError: if the folder or the file is not there.
     """
     if name not in GRAPHS:
-        close = difflib.get_close_matches(name, GRAPHS, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(GRAPHS)}"
+        hint = did_you_mean(name, GRAPHS, most=3, otherwise=f"known are {', '.join(GRAPHS)}")
         raise ValueError(f"`{name}` is no static graph: {hint}")
     folder = Path(os.environ.get(VARIABLE) or DEFAULT_FOLDER)
     path = folder / "static" / f"{name}.npz"

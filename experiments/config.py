@@ -7,7 +7,6 @@ A configuration is read from a TOML file, flat but for the table `options`, and 
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -390,8 +389,9 @@ def _explain(
     blames_file = path is not None and key not in flags and (key or not flags)
     source = f"{path}: " if blames_file else ""
     if fault["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(key, kind.model_fields, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else f"see `{help}`"
+        from ..stream.errors import did_you_mean  # here: it loads pyarrow
+
+        hint = did_you_mean(key, kind.model_fields, otherwise=f"see `{help}`")
         return f"{source}unknown setting `{key}`: {hint}"
     text = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     if not key:

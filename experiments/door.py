@@ -6,7 +6,6 @@ Every refusal is one line on stderr, `error: ...`, and exit code 2; a failed `--
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import signal
@@ -81,13 +80,14 @@ def open_log(source: str, *, limit: int | None = None, **how: Any) -> EventLog:
 
 def _check_is_named(source: str) -> None:
     from .. import datasets
+    from ..stream.errors import did_you_mean
 
     if "/" in source or os.sep in source or Path(source).suffix:
         raise FileNotFoundError(errno.ENOENT, "no such file", source)
     known = datasets.names()
     if source not in known:
-        close = difflib.get_close_matches(source, [*known, "demo"], n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "see `neutronstream datasets`"
+        see = "see `neutronstream datasets`"
+        hint = did_you_mean(source, [*known, "demo"], most=3, otherwise=see)
         raise ValueError(f"`{source}` is neither a file nor a data set: {hint}")
 
 

@@ -1,8 +1,8 @@
 """The folder of a run: where it is, whose it is, and what of it may be replaced.
 
 A folder with a report.json is a finished run; one with a config.toml or checkpoints but no report
-is an unfinished one.  Only files that a run writes are ever removed, and only one run at a time is
-in a folder.
+is an unfinished one.  Only files that a run writes are ever removed, only from the folder of a run,
+and only one run at a time is in a folder.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,6 +33,9 @@ _FILES = (
     "reading.json",
 )
 _CHECKPOINTS = "checkpoints"
+_CHECKPOINT = re.compile(r"\.?\d{8}")  # a checkpoint, or the draft of one
+_SETTINGS = frozenset({"model", "seed", "checkpoint_seconds"})  # in every config.toml of a run
+_HOW = frozenset({"src", "dst", "time", "kind", "unit", "initial_graph", "quarantine"})
 
 
 class Source(Protocol):
@@ -69,27 +73,51 @@ def is_finished(folder: Path) -> bool:
     return (folder / "report.json").exists()
 
 
-def is_started(folder: Path) -> bool:
-    """Whether the folder holds anything that a run leaves."""
-    return any((folder / name).exists() for name in (*_FILES, _CHECKPOINTS))
+def is_run(folder: Path) -> bool:
+    """Whether a run has begun in the folder: by what stands in a file, not by its name alone."""
+    report, settings, how = (_content(folder / _FILES[place]) for place in (0, 4, 5))
+    begun = any(_CHECKPOINT.fullmatch(path.name) for path in (folder / _CHECKPOINTS).glob("*"))
+    is_known = bool(how) and how.keys() <= _HOW
+    return begun or is_known or settings.keys() >= _SETTINGS or report.keys() >= {"config", "log"}
 
 
-def check_is_free(folder: Path) -> None:
-    """Refuses a folder with a run in it.
+def _content(path: Path) -> dict[str, Any]:
+    """The table in a JSON or TOML file; empty if it is no such file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def check_may_begin(folder: Path, *, resume: bool = False, force: bool = False) -> None:
+    """Refuses a folder in which a run may not begin; a run there may be gone on with or replaced.
 
     Raises:
-        ValueError: if a run, finished or not, is there; or if `folder` is a file.
+        ValueError: if `folder` is a file, or a run is there and is to be left alone, or files are
+            that a run would write over, or would seem to replace, and that are no run's.
     """
     _check_is_folder(folder)
-    if is_finished(folder):
-        raise ValueError(
-            f"{folder} holds a finished run: --force (in Python `force=True`) replaces it, "
-            "--output chooses another folder"
-        )
-    if is_started(folder):
+    if is_run(folder):
+        if resume or force:
+            return
+        if is_finished(folder):
+            raise ValueError(
+                f"{folder} holds a finished run: --force (in Python `force=True`) replaces it, "
+                "--output chooses another folder"
+            )
         raise ValueError(
             f"{folder} holds an unfinished run: --resume (in Python `resume=True`) goes on with "
             "it, --force starts over"
+        )
+    there = sorted(path.name for path in folder.glob("*") if path.name != ".lock")
+    foreign = there if force else [name for name in there if name in _FILES]
+    if foreign:
+        more = ", ..." if len(foreign) > 3 else ""
+        raise ValueError(
+            f"{folder} is not the folder of a run, but holds {', '.join(foreign[:3])}{more}, which "
+            "are left alone: choose another folder with --output"
         )
 
 
@@ -140,12 +168,16 @@ def clear(folder: Path) -> None:
     """Removes what a run left in `folder`, and nothing else.
 
     report.json goes first: what is left by a kill on the way is no finished run.
+
+    Raises:
+        ValueError: if what is there is no run's.
     """
+    check_may_begin(folder, force=True)
     for name in _FILES:
         (folder / name).unlink(missing_ok=True)
         (folder / f"{name}.tmp").unlink(missing_ok=True)
     for found in (folder / _CHECKPOINTS).glob("*"):
-        if re.fullmatch(r"\.?\d{8}", found.name):  # a checkpoint, or the draft of one
+        if _CHECKPOINT.fullmatch(found.name):
             shutil.rmtree(found, ignore_errors=True)
     with suppress(OSError):  # something else is there, or nothing
         (folder / _CHECKPOINTS).rmdir()
@@ -170,11 +202,13 @@ def stored_reading(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def finished_report(folder: Path, log: Source, config: BaseModel) -> dict[str, Any]:
-    """The report of the finished run in `folder`, which is that of `log` and `config`.
+def finished_report(
+    folder: Path, log: Source, config: BaseModel, model_class: str | None = None
+) -> dict[str, Any]:
+    """The report of the finished run in `folder`, which is that of `log`, `config` and the model.
 
     Raises:
-        CheckpointError: if it is damaged, or of another log or configuration.
+        CheckpointError: if it is damaged, or of another log, configuration or model.
     """
     from ..stream import CheckpointError
 
@@ -188,6 +222,7 @@ def finished_report(folder: Path, log: Source, config: BaseModel) -> dict[str, A
             "its last checkpoint"
         ) from None
     check_is_same(folder, settings, checksum, log, config)
+    check_is_same_model(folder, report, model_class)
     return report
 
 
@@ -213,6 +248,23 @@ def check_is_same(
             f"{place} is of another log (its events, ids, kinds and unit have checksum "
             f"{checksum[:12]}, these {log.checksum[:12]}): give the log it was begun with, read "
             "in the same way, or start over in another folder"
+        )
+
+
+def check_is_same_model(place: Path, kept: Mapping[str, Any], model_class: str | None) -> None:
+    """Refuses to go on in `place` with a model of another class; `kept` may tell the `model_class`.
+
+    Raises:
+        CheckpointError: if it is another; None stands for a model in the box.
+    """
+    from ..stream import CheckpointError
+
+    before = kept.get("model_class", model_class)  # not told by runs of older versions
+    if before != model_class:
+        was, now = (name or "a model in the box" for name in (before, model_class))
+        raise CheckpointError(
+            f"{place} is of a run of {was}: got {now} as `model`; resume with the same class, or "
+            "start over in another folder"
         )
 
 

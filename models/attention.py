@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,10 @@ from .kernels.attention import (
     take_apart,
 )
 from .padding import LANES, PART, tiled, up
+from .threads import added, spans, together
 from .time_encoding import TimeEncoding
+
+LEAST = 64  # nodes that are worth a thread
 
 
 class Attention(nn.Module):
@@ -131,8 +135,10 @@ class _Attend(Function):
         *given: Any,  # the tensors of `Layers`, heads, and whether to keep what the way back wants
     ) -> Tensor:
         *layers, heads, keep = given  # asked here, a gradient is never wanted
-        around = Near(*map(array, (own, near, mask, seconds, known)))
-        found = Attended(table, around, (frequency, bias), layers, heads, keep)
+        around = Near(array(own), array(near), array(mask), array(seconds), array(known), 0)
+        cuts = spans(len(own), LEAST)
+        found = Attended(table, around, (frequency, bias), layers, heads, keep, cuts)
+        together([partial(found.attend, part) for part in range(len(cuts))])
         if keep:
             ctx.found = found
             ctx.save_for_backward(table, frequency, bias, *layers)
@@ -140,8 +146,11 @@ class _Attend(Function):
 
     @staticmethod
     def backward(ctx: Any, by_z: Tensor) -> tuple[Tensor | None, ...]:
-        table, _, _, *layers = ctx.saved_tensors
-        by_table, *grads = ctx.found.back(table, layers, array(by_z), ctx.needs_input_grad[6])
+        _, _, _, *layers = ctx.saved_tensors
+        way, slopes = ctx.found.back(layers, ctx.needs_input_grad[6]), array(by_z)
+        cuts = ctx.found.cuts
+        together([partial(way.of, part, slopes[cut]) for part, cut in enumerate(cuts)])
+        by_table, *grads = way.gradients()
         return by_table, None, None, None, None, None, *grads, None, None
 
 
@@ -153,10 +162,14 @@ class Near(NamedTuple):
     mask: Bool  # (r, k)
     seconds: Float64  # (r, k)
     known: npt.NDArray[Any]  # (r, k, x)
+    num_base: int = 0  # the first rows of the table, which want no gradient
 
 
 class Attended:
-    """z (r, width) of nodes, and what the way back wants to know of them."""
+    """z (r, width) of nodes, and what the way back wants to know of them, some at a time.
+
+    The nodes of each of `cuts` may be attended to in a thread of their own.
+    """
 
     def __init__(
         self,
@@ -166,6 +179,7 @@ class Attended:
         layers: Sequence[Tensor],  # those of `Layers`
         heads: int,
         keep: bool,
+        cuts: Sequence[slice],  # of the nodes
     ) -> None:
         width, k = table.shape[1], around.near.shape[1]
         count, more = len(times[0]), around.known.shape[2]
@@ -179,52 +193,82 @@ class Attended:
             row[:count] = each.detach().numpy()
             row[:count] /= math.tau
         values: npt.NDArray[Any] = table.detach().numpy()
-        self.reads = Reads(phi, values, *around, *turns)
+        self.cuts = cuts
+        self.reads = [
+            Reads(
+                *(phi, values, around.own[cut], around.near[cut], around.mask[cut]),
+                *(around.seconds[cut], around.known[cut], around.num_base, turns[0], turns[1]),
+            )
+            for cut in cuts
+        ]
         self.total, self.padded = total, heads * tiled(width // heads)
-
         first = up(2 * width, LANES)
-        weights = Weights(
+        self.weights = Weights(
             *(_zeros(values, width, first), _zeros(values, first), _zeros(values, width, total)),
             *(_zeros(values, total, self.padded), _zeros(values, width)),
         )
-        lay_out(Layers(*map(array, layers)), self.place, weights)
-        size = len(around.own) if keep else NODES
-        asked, query, share, heard = (
-            np.empty((size, *shape), values.dtype)
-            for shape in ((width,), (heads, total), (heads, k), (heads, total))
-        )
-        self.kept = Kept(asked, query, share, heard)
+        lay_out(Layers(*map(array, layers)), self.place, self.weights)
+        self.kept = [
+            Kept(
+                *(
+                    np.empty((len(reads.own) if keep else NODES, *shape), values.dtype)
+                    for shape in ((width,), (heads, total), (heads, k), (heads, total))
+                )
+            )
+            for reads in self.reads
+        ]
         self.z: npt.NDArray[Any] = np.empty((len(around.own), width), values.dtype)
-        attend(self.reads, weights, self.kept, self.z)
 
-    def back(
-        self, table: Tensor, layers: Sequence[Tensor], by_z: npt.NDArray[Any], learned: bool
-    ) -> list[Tensor | None]:
-        """The gradients of the table, of frequency if `learned` and bias, and of the layers.
+    def attend(self, part: int) -> npt.NDArray[Any]:
+        """z of the nodes of a cut."""
+        z = self.z[self.cuts[part]]
+        attend(self.reads[part], self.weights, self.kept[part], z)
+        return z
 
-        Of `by_z` (r, width or more) the first columns are read.
-        """
-        width, total, z = table.shape[1], self.total, self.z
+    def back(self, layers: Sequence[Tensor], learned: bool) -> WayBack:
+        """Begin the way back; the gradient of frequency is wanted if it is `learned`."""
+        return WayBack(self, layers, learned)
+
+
+class WayBack:
+    """The gradients of `Attended`, those of each cut to be found before they are added up."""
+
+    def __init__(self, found: Attended, layers: Sequence[Tensor], learned: bool) -> None:
+        self.found, self.layers, self.learned = found, layers, learned
+        z, total, table = found.z, found.total, found.reads[0].table
+        width = z.shape[1]
         first = 2 * width, up(width, LANES)
-        ways = Backward(
-            *(_zeros(z, *first), _zeros(z, total, self.padded), _zeros(z, width, total))
+        self.ways = Backward(
+            *(_zeros(z, *first), _zeros(z, total, found.padded), _zeros(z, width, total))
         )
-        lay_back(Layers(*map(array, layers)), self.place, ways)
-        phase = np.zeros(len(self.reads.rate))
-        frequency = np.zeros(len(phase) if learned else 0)
-        grads = Grads(
-            *(_zeros(z, *table.shape), _zeros(z, *first), _zeros(z, 2 * width)),
-            *(_zeros(z, width, total), _zeros(z, width, total), _zeros(z, width)),
-            *(phase, frequency),
-        )
-        attend_back(self.reads, ways, self.kept, by_z, grads)
-        apart = [torch.empty_like(layer) for layer in layers]
-        take_apart(grads, self.place, Layers(*(each.numpy() for each in apart)))
-        count = self.place.frequencies
+        lay_back(Layers(*map(array, layers)), found.place, self.ways)
+        rates = len(found.reads[0].rate)
+        self.grads = [
+            Grads(
+                *(_zeros(z, *table.shape), _zeros(z, *first), _zeros(z, 2 * width)),
+                *(_zeros(z, width, total), _zeros(z, width, total), _zeros(z, width)),
+                *(np.zeros(rates), np.zeros(rates if learned else 0)),
+            )
+            for _ in found.cuts
+        ]
+
+    def of(self, part: int, by_z: npt.NDArray[Any]) -> None:
+        """Find those of a cut; of `by_z` (r, width or more) the first columns are read."""
+        found = self.found
+        attend_back(found.reads[part], self.ways, found.kept[part], by_z, self.grads[part])
+
+    def gradients(self) -> list[Tensor | None]:
+        """Those of the table, of frequency if it is learned and bias, and of the layers."""
+        place, num_base = self.found.place, self.found.reads[0].num_base
+        table, *others = zip(*self.grads, strict=True)
+        grads = Grads(added(table, num_base), *map(added, others))
+        apart = [torch.empty_like(layer) for layer in self.layers]
+        take_apart(grads, place, Layers(*(each.numpy() for each in apart)))
+        count = place.frequencies
         return [
             torch.from_numpy(grads.table),
-            torch.from_numpy(frequency[:count]) if learned else None,
-            torch.from_numpy(phase[:count]).to(table.dtype),
+            torch.from_numpy(grads.frequency[:count]) if self.learned else None,
+            torch.from_numpy(grads.phase[:count]).to(apart[0].dtype),
             *apart,
         ]
 

@@ -50,6 +50,7 @@ class Chain:
     sampled: Int64  # (n, s) rows that are read
     sampled_mask: Bool  # (n, s)
     noise: Float64  # (n, q)
+    parts: tuple[Int64, ...] = ()  # events for one thread each: they read nothing of other parts
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -75,9 +76,8 @@ class Chain:
             name: getattr(self, name)[events]
             for name in ("kind", "ends", "is_loop", "sampled", "sampled_mask", "noise")
         }
-        return replace(
-            self, indptr=lists, writes=self.writes[written], members=members, **of_list, **of_event
-        )
+        rest = replace(self, indptr=lists, members=members, parts=(), **of_list, **of_event)
+        return replace(rest, writes=self.writes[written])
 
 
 def _lists(indptr: Int64, which: Int64) -> tuple[Int64, Int64]:

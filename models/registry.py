@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from typing import Any, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from ..stream.errors import did_you_mean
 from .base import DynamicGNN
 from .dygnn import DyGNN
 from .dyrep import DyRep
@@ -67,8 +67,7 @@ def build(
     hints = get_type_hints(_class_of(name).__init__)
     for option, value in given.items():
         if option not in known:
-            close = difflib.get_close_matches(option, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {sorted(known)}"
+            hint = did_you_mean(option, known, otherwise=f"it has {sorted(known)}")
             raise ValueError(f"model {name!r} has no option {option!r}: {hint}")
         if get_origin(hints[option]) is Sequence and isinstance(value, str):
             given[option] = value = [part.strip() for part in value.split(",")]
@@ -90,7 +89,7 @@ def build(
 
 def _class_of(name: str) -> Callable[..., DynamicGNN]:
     if name not in MODELS:
-        close = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"`model` must be one of {sorted(MODELS)}: got {name!r}{hint}")
+        hint = did_you_mean(name, MODELS)
+        text = f"`model` must be one of {sorted(MODELS)}: got {name!r}"
+        raise ValueError(f"{text}; {hint}" if hint else text)
     return MODELS[name]

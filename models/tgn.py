@@ -216,7 +216,8 @@ class TGN(DynamicGNN):
             known = torch.cat(self._event(kind, features), dim=-1).numpy()
         rows = np.concatenate([pairs.ends, pairs.other_dst], axis=1)  # (n, m)
         lists = (around.rows, around.mask, seconds, known)
-        near = Near(rows.ravel(), *(each.reshape(n * m, *each.shape[2:]) for each in lists))
+        flat = [each.reshape(n * m, *each.shape[2:]) for each in lists]
+        near = Near(rows.ravel(), *flat, num_base=pairs.num_base)
         layers = attention.layers()
         decoder = [each for layer in self._decoder() for each in (layer.weight, layer.bias)]
         return Priced(

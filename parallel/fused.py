@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..models import Chain, ChainMembers, can_scan
+from ..models.threads import count_threads
 from ..stream import Int64
 from .costs import FUSED
 from .executor import Executor, Outcome
@@ -20,7 +21,7 @@ from .replay import Replay
 from .schedule import Schedule
 from .scheduled import Plan, ScheduledExecutor
 from .segment import Segment
-from .sharing import exchange
+from .sharing import exchange, share_chain
 
 
 class FusedExecutor(ScheduledExecutor[Chain]):
@@ -73,7 +74,9 @@ class FusedExecutor(ScheduledExecutor[Chain]):
             sampled_mask=segment.sampled_valid,
             noise=segment.noise,
         )
-        return chain if mine is None else chain.take(mine)
+        chain = chain if mine is None else chain.take(mine)
+        parts = share_chain(chain, len(plan.base), count_threads(), self.costs)
+        return replace(chain, parts=parts) if parts else chain
 
     def run(self, prepared: Plan[Chain], *, embed: bool = False) -> Outcome:
         segment = prepared.segment

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from ..stream import Bool, Int64
+from ..stream import Bool, Float64, Int64
 
 
 @njit(cache=True, nogil=True)
@@ -63,6 +63,50 @@ def resolve_rows(
     for row in range(num_base):
         row_of[base[row]] = -1
     return num_base
+
+
+@njit(cache=True, nogil=True)
+def name_rows(rows: Int64, write_row: Int64) -> None:
+    """Put the row of write slot w where -1 - w stands in `rows` (r,)."""
+    for i in range(len(rows)):
+        if rows[i] < 0:
+            rows[i] = write_row[-1 - rows[i]]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def lay_around(
+    indptr: Int64,  # (n m + 1,) where the found events of each node begin, at most k of them
+    node: Int64,  # the neighbour of each of them, and so on
+    position: Int64,
+    time: Int64,
+    is_src: Bool,
+    last: Int64,  # the position of the neighbour's own last event, or -1
+    log_time: Int64,
+    now: Int64,  # (n,) the time of the event beside which m nodes stand
+    ticks: float,  # a second
+    nodes: Int64,  # out, (n m, k), likewise what follows; 0 where nothing was found
+    mask: Bool,  # out
+    event: Int64,  # out
+    from_src: Bool,  # out
+    gap: Float64,  # out, seconds since that event
+    idle_gap: Float64,  # out, seconds since the neighbour's own last event
+) -> None:
+    """Lay lists of recent events out in rows of k."""
+    beside = len(nodes) // max(1, len(now))
+    for i in range(len(nodes)):
+        count = indptr[i + 1] - indptr[i]
+        for column in range(nodes.shape[1]):
+            found = column < count
+            mask[i, column] = found
+            j = indptr[i] + column if found else 0
+            nodes[i, column] = node[j] if found else 0
+            event[i, column] = position[j] if found else 0
+            from_src[i, column] = found and is_src[j]
+            gap[i, column] = idle_gap[i, column] = 0.0
+            if found:
+                at = now[i // beside]
+                gap[i, column] = (at - time[j]) / ticks
+                idle_gap[i, column] = (at - log_time[max(last[j], 0)]) / ticks
 
 
 @njit(cache=True, nogil=True)

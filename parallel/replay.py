@@ -17,7 +17,7 @@ from ..models import DynamicGNN, Events
 from ..storage import DynamicGraph, NegativeSampler, NodeState, OracleGraph, compare, uniform
 from ..stream import TICKS_PER_SECOND, Bool, EventLog, Float64, Int64
 from .comm import Alone, Comm
-from .kernels import collect_members
+from .kernels import collect_members, lay_around
 from .segment import Beside, Consistency, Members, Neighbors, Recent, Segment
 from .sharing import share_rows
 from .stages import Stages
@@ -246,22 +246,20 @@ class Replay:
         self.stages.enter(stage or "resolve")
         if self.oracle is not None:
             compare(found, self.oracle.sample(flat, at, k), flat, at)
-        columns = np.arange(k)
-        mask = columns < np.diff(found.indptr)[:, None]  # (n m, k)
-        node, event = np.zeros(mask.shape, np.int64), np.zeros(mask.shape, np.int64)
-        is_src, gap, idle_gap = np.zeros_like(mask), np.zeros(mask.shape), np.zeros(mask.shape)
-        node[mask], event[mask], is_src[mask] = found.node, found.position, found.is_src
-        row = np.repeat(np.arange(n * m), np.diff(found.indptr))
-        of_event = positions[row // m] if m else row
-        now = time[of_event]
-        ticks = TICKS_PER_SECOND[self.log.unit]
-        gap[mask] = (now - found.time) / ticks
-        last = self.graph.last_position(found.node, at[row])
-        idle_gap[mask] = (now - time[np.maximum(last, 0)]) / ticks
-        shape = (n, m, k)
+        row = np.repeat(at, np.diff(found.indptr))
+        last = self.graph.last_position(found.node, row)
+        shape = (n * m, k)
+        node, event, gap, idle_gap = (
+            np.empty(shape, dtype) for dtype in (np.int64, np.int64, np.float64, np.float64)
+        )
+        mask, is_src = np.empty(shape, np.bool_), np.empty(shape, np.bool_)
+        lay_around(
+            *(found.indptr, found.node, found.position, found.time, found.is_src, last),
+            *(time, time[positions], float(TICKS_PER_SECOND[self.log.unit])),
+            *(node, mask, event, is_src, gap, idle_gap),
+        )
         return Recent(
-            *(node.reshape(shape), mask.reshape(shape), event.reshape(shape)),
-            *(is_src.reshape(shape), gap.reshape(shape), idle_gap.reshape(shape)),
+            *(each.reshape(n, m, k) for each in (node, mask, event, is_src, gap, idle_gap))
         )
 
     def _neighbors(self, ends: Int64, positions: Int64, seen: Int64) -> Neighbors:

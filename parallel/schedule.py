@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..stream import Int64
-from .kernels import resolve_rows
+from .kernels import name_rows, resolve_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ def schedule(
     write_row = np.repeat(first - write_start[:-1], lengths) + slot
 
     def final(rows: Int64) -> Int64:
-        written = rows < 0
-        rows[written] = write_row[-1 - rows[written]]
+        name_rows(rows.reshape(-1), write_row)
         return rows
 
     return Schedule(

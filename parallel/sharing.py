@@ -1,4 +1,4 @@
-"""Which rank updates which events of a segment, and the exchange of the rows that they write.
+"""Which rank, and thread, updates which events of a segment, and the exchange of written rows.
 
 Events that read what others have written hang together; what does not hang together can be updated
 on different ranks with one exchange at the end, however many levels there are.  Every rank makes
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..models import Chain
 from ..stream import Int64
 from .comm import Comm
 from .costs import Costs
@@ -84,23 +85,55 @@ def share_events(
     n = len(plan)
     if ranks == 1 or n == 0:
         return None
-    root, inverse, counts = np.unique(
-        components(plan, read_start, write_start), return_inverse=True, return_counts=True
-    )
+    rank_of, longest = deal(components(plan, read_start, write_start), ranks)
+    if not costs.worth_sharing(n, longest, len(plan.write_row) * row_bytes, ranks):
+        return None
+    of_write = np.repeat(rank_of, np.diff(write_start))
+    rows = plan.write_row[np.argsort(of_write, kind="stable")]
+    sizes = np.bincount(of_write, minlength=ranks)
+    return Shares(rank_of, torch.from_numpy(rows), tuple(sizes.tolist()))
+
+
+def deal(component: Int64, ranks: int) -> tuple[Int64, int]:
+    """Of each event (n,) the rank that its component is dealt to, and the most events of a rank.
+
+    >>> deal(np.array([0, 1, 0, 3, 0]), 2)
+    (array([0, 1, 0, 1, 0]), 3)
+    """
+    root, inverse, counts = np.unique(component, return_inverse=True, return_counts=True)
     loads = [(0, rank) for rank in range(ranks)]
     of_component = np.empty(len(root), np.int64)
     for place in np.argsort(-counts, kind="stable").tolist():
         load, rank = heapq.heappop(loads)
         of_component[place] = rank
         heapq.heappush(loads, (load + int(counts[place]), rank))
-    longest = max(load for load, _ in loads)
-    if not costs.worth_sharing(n, longest, len(plan.write_row) * row_bytes, ranks):
-        return None
-    rank_of = of_component[inverse]
-    of_write = np.repeat(rank_of, np.diff(write_start))
-    rows = plan.write_row[np.argsort(of_write, kind="stable")]
-    sizes = np.bincount(of_write, minlength=ranks)
-    return Shares(rank_of, torch.from_numpy(rows), tuple(sizes.tolist()))
+    return of_component[inverse], max(load for load, _ in loads)
+
+
+def share_chain(chain: Chain, num_base: int, threads: int, costs: Costs) -> tuple[Int64, ...]:
+    """The events of each of some threads, in log order; or none, where one thread is as soon done.
+
+    As ranks they are dealt whole components, but what one writes all see: nothing is exchanged.
+    """
+    n = len(chain)
+    if threads == 1 or n < 2:
+        return ()
+    starts = np.arange(n + 1)
+    sizes = np.full(n, 2) if chain.members is None else np.diff(chain.members.indptr)
+    writer = np.zeros(chain.num_rows - num_base, np.int64)  # of rows that others write, any
+    writer[chain.writes - num_base] = np.repeat(starts[:-1], sizes)
+    reads = [(2 * starts, chain.ends.ravel()), (chain.indptr[::2], chain.neighbors)]
+    reads.append((chain.sampled.shape[1] * starts, chain.sampled.ravel()))
+    if chain.members is not None:
+        reads.append((chain.members.indptr, chain.members.rows))
+    parent = starts[:-1].copy()
+    for start, rows in reads:
+        join_events(start, rows, num_base, writer, parent)
+    thread_of, longest = deal(parent, threads)
+    if not costs.worth_sharing(n, longest, 0, threads):
+        return ()
+    parts = (np.flatnonzero(thread_of == thread) for thread in range(threads))
+    return tuple(part for part in parts if len(part))
 
 
 class _Exchange(Function):

@@ -7,6 +7,7 @@ A key is folded from words (a seed, a name, a position ...) by `kernels.fold`, o
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ..stream.events import Float64, Int64
 from . import kernels
 
 
+@lru_cache(maxsize=1024)
 def key_of(*words: int | str) -> np.uint64:
     """The key of these integers (taken modulo 2**64) and texts, in this order."""
     key = np.uint64(0)

@@ -87,6 +87,8 @@ class NegativeSampler:
                 f"`avoid` must have one row a position: got shape {avoid.shape} for "
                 f"{len(positions)} positions"
             )
+        if not k:
+            return np.empty((len(positions), 0), np.int64), np.empty((len(positions), 0), np.bool_)
         pool, since = self._pool(role)
         sizes = np.searchsorted(since, positions).astype(np.int64)
         nodes = np.empty((len(positions), k), np.int64)

@@ -10,6 +10,9 @@ NeutronStreamError
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class NeutronStreamError(Exception):
     """Base of every error of this package that is not a plain `ValueError` or `TypeError`."""
@@ -56,3 +59,13 @@ class LeakError(NeutronStreamError):
 
 class CheckpointError(NeutronStreamError, ValueError):
     """A checkpoint is missing, damaged, or was written by a run with other settings."""
+
+
+def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, otherwise: str = "") -> str:
+    """The words that end an error about an unknown name: the closest known ones, else `otherwise`.
+
+    >>> did_you_mean("wikipeda", ["uci", "wikipedia"], otherwise="known are uci, wikipedia")
+    "did you mean 'wikipedia'?"
+    """
+    close = difflib.get_close_matches(name, list(known), n=most)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise

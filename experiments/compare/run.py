@@ -7,7 +7,6 @@ against the same candidates, seed by seed; the baselines, which every run scores
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ import torch
 from ...models import MODELS
 from ...storage import has_checkpoint, write_whole
 from ...stream import EventLog
+from ...stream.errors import did_you_mean
 from .. import runs
 from ..config import TrainConfig, load_config, parse_options
 from ..fit import fit
@@ -189,11 +189,10 @@ def _parse_entry(text: str, protocol: str) -> Entry:
         known = [*sorted(MODELS), *BASELINES[protocol]]
         if model in known:
             raise ValueError(f"{model} is a baseline, which has no settings: got {text!r}")
-        close = difflib.get_close_matches(model, known, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = did_you_mean(model, known)
         raise ValueError(
-            f"--models names {model!r}, which the protocol {protocol} does not know: {hint}"
-            f"it knows {', '.join(known)}"
+            f"--models names {model!r}, which the protocol {protocol} does not know: "
+            f"{hint}{' ' if hint else ''}it knows {', '.join(known)}"
         )
     if odd := [pair for pair in pairs if not re.fullmatch(r"[a-z][a-z0-9_]*\s*=.+", pair)]:
         raise ValueError(

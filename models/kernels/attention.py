@@ -34,6 +34,7 @@ class Reads(NamedTuple):
     mask: Bool  # (r, k)
     seconds: Float64  # (r, k)
     known: Floats  # (r, k, x)
+    num_base: int  # the first rows of the table, into which no gradient goes
     rate: Float64  # (w,) turns a second, padded
     offset: Float64  # (w,) turns; 1/4 where padded
 
@@ -162,7 +163,7 @@ def take_apart(grads: Grads, place: Places, own: Layers) -> None:
 def attend(reads: Reads, weights: Weights, kept: Kept, z: Floats) -> None:
     """z (r, width): own states projected, and over heads the mean of neighbours by softmax."""
     widen()
-    phi, table, own_rows, near, mask, seconds, known, rate, offset = reads
+    phi, table, own_rows, near, mask, seconds, known, _, rate, offset = reads
     k, heads, across = near.shape[1], kept.query.shape[1], kept.query.shape[2]
     width = table.shape[1]
     head, more = width // heads, phi + len(rate)
@@ -236,7 +237,7 @@ def attend_back(
 ) -> None:
     """The gradients of `attend`; none goes into times and what is known of events."""
     widen()
-    phi, table, own_rows, near, mask, seconds, known, rate, offset = reads
+    phi, table, own_rows, near, mask, seconds, known, num_base, rate, offset = reads
     k, heads, across = near.shape[1], kept.query.shape[1], kept.query.shape[2]
     width, rates = table.shape[1], len(rate)
     head, more = width // heads, phi + len(rate)
@@ -251,6 +252,8 @@ def attend_back(
     by_query = np.empty((NODES, heads, across), dtype)
     at, scale = np.empty(k, np.int64), np.empty((2 * heads, k), dtype)
     read, by_read = np.zeros((k, across), dtype), np.empty((k, wide), dtype)
+    learned, shares = np.empty(max(k, NODES), np.int64), np.empty((2 * heads, k), dtype)
+    by_own_begin = np.empty((NODES, 2 * width), dtype)
     # by states and by sines: what a query tells of each, then what the sum does
     tells = np.zeros((2 * heads, wide), dtype)
     sine = np.zeros((k, rates + -rates % 16), dtype)
@@ -290,10 +293,17 @@ def attend_back(
                 copy_row(query[i], h, tells, h, width)
                 copy_row(by_heard[b], h, tells, heads + h, width)
             add_rows(read[:count], scale, by_query[b], heads)
-            clear(by_read)
-            add_outer(scale[:, :count], tells, by_read, 2 * heads)
+            written = 0
             for j in range(count):
-                add_row(by_read, j, by_table, near[i, at[j]], width)
+                if near[i, at[j]] >= num_base:
+                    for h in range(2 * heads):
+                        shares[h, written] = scale[h, j]
+                    learned[written] = near[i, at[j]]
+                    written += 1
+            clear(by_read)
+            add_outer(shares[:, :written], tells, by_read, 2 * heads)
+            for j in range(written):
+                add_row(by_read, j, by_table, learned[j], width)
             clear(turned)
             add_rows(sine[:count], scale, turned, 2 * heads)
             for h in range(heads):
@@ -320,10 +330,15 @@ def attend_back(
                 for c in range(head):
                     by_begin[b, np.uint64(h * head + c)] = by_asked[b, c]
         clear(by_own)
+        written = 0
         for b in range(n):
             for c in range(2 * width):
                 by_bias[c] += by_begin[b, c]
-        add_rows(weights.first, by_begin, by_own, n)
+            if own_rows[start + b] >= num_base:
+                copy_row(by_begin, b, by_own_begin, written, 2 * width)
+                learned[written] = own_rows[start + b]
+                written += 1
+        add_rows(weights.first, by_own_begin, by_own, written)
         add_outer(by_begin, own, by_first, n)
-        for b in range(n):
-            add_row(by_own, b, by_table, own_rows[start + b], width)
+        for b in range(written):
+            add_row(by_own, b, by_table, learned[b], width)

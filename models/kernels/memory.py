@@ -11,7 +11,7 @@ from numba import njit
 from ...stream import Int64
 from .elementary import hyperbolic_tangent, sigmoid
 from .linear import Floats, add_product, add_products
-from .tiles import add_rows, widen
+from .tiles import add_outer, add_rows, widen
 
 EVENTS = 16  # of a level at a time
 
@@ -120,7 +120,7 @@ def gru_backward(
     gates: Floats,  # (2 n, g) as kept
     slopes: Floats,  # out, (2 n, g) the gradient of the pre-activations
 ) -> None:
-    """The way back, last level first."""
+    """The way back, last level first; the rows before the first one have no gradient."""
     widen()
     width = grad.shape[1]
     one = grad.dtype.type(1)
@@ -142,6 +142,8 @@ def gru_backward(
                     slopes[i, np.uint64(2 * width + c)] = g * (read[i, c] - n) * z * (one - z)
                     slopes[i, np.uint64(3 * width + c)] = by_new
                     into[0, i - start, c] = g * z
+            if level == 0:
+                continue
             add_rows(own, slopes[start:stop], into[0], stop - start)
             add_rows(other, slopes[start:stop, width:], into[1], stop - start)
             for i in range(start, stop):
@@ -151,6 +153,20 @@ def gru_backward(
                     grad[row, c] += into[0, i - start, c]
                 for c in range(width):
                     grad[beside, c] += into[1, i - start, c]
+
+
+@njit(cache=True, nogil=True)
+def gru_weights(
+    read: Floats,  # (2 n, c) as kept
+    slopes: Floats,  # (2 n, g) the gradient of the pre-activations
+    by_three: Floats,  # to be added to, (3 width, c): by what is read, of the last three
+    by_part: Floats,  # to be added to, (width, width): by own memory, of new's own part
+) -> None:
+    """The gradients of the weights."""
+    widen()
+    width = len(by_part)
+    add_outer(slopes[:, width : 4 * width], read, by_three, len(read))
+    add_outer(slopes[:, :width], read[:, :width], by_part, len(read))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})

@@ -5,6 +5,7 @@ Nothing is gathered, and between rows and losses nothing is recorded but what th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from ...stream import Bool
 from ..attention import Attended, Near, array
 from ..kernels.pairs import lose, lose_back
 from ..padding import LANES, up
+from ..threads import added, spans, together
+
+LEAST = 32  # events that are worth a thread
 
 
 def losses_of_rows(
@@ -54,43 +58,60 @@ class _Losses(Function):
         *weights: Tensor,
     ) -> Tensor:
         layers, decoder = weights[:-6], weights[-6:]
-        found = Attended(table, near, (frequency, bias), layers, heads, keep)
-        n, m, width = len(valid), 1 + valid.shape[1], table.shape[1]
-        z = found.z.reshape(n, 1 + m, width)
+        n, beside, width = len(valid), 2 + valid.shape[1], table.shape[1]
+        cuts = spans(n, LEAST)
+        nodes = [slice(beside * cut.start, beside * cut.stop) for cut in cuts]
+        found = Attended(table, near, (frequency, bias), layers, heads, keep, nodes)
         source, source_bias, destination, destination_bias, final, final_bias = map(array, decoder)
-        across = up(width, LANES)
-        hidden = np.empty((m, n, across), z.dtype)
-        slopes, losses = np.empty((n, m), z.dtype), np.empty(n, z.dtype)
-        lose(
-            *(z[:, 0], z[:, 1:], valid, _wide(source.T), _wide(destination.T)),
+        given = (
+            *(_wide(source.T), _wide(destination.T)),
             *(_wide((source_bias + destination_bias)[None])[0], final[0], final_bias),
-            *(hidden, slopes, losses),
         )
+        across, dtype = up(width, LANES), source.dtype
+        hidden = [np.empty((beside - 1, cut.stop - cut.start, across), dtype) for cut in cuts]
+        slopes, losses = np.empty((n, beside - 1), dtype), np.empty(n, dtype)
+
+        def of(part: int) -> None:
+            cut, z = cuts[part], found.attend(part).reshape(-1, beside, width)
+            lose(
+                *(z[:, 0], z[:, 1:], valid[cut], *given),
+                *(hidden[part], slopes[cut], losses[cut]),
+            )
+
+        together([partial(of, part) for part in range(len(cuts))])
         if keep:
-            ctx.kept = found, z, hidden, slopes
+            ctx.kept = found, cuts, hidden, slopes
             ctx.save_for_backward(table, *weights)
         return torch.from_numpy(losses)
 
     @staticmethod
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
-        table, *weights = ctx.saved_tensors
-        found, z, hidden, slopes = ctx.kept
+        _, *weights = ctx.saved_tensors
+        found, cuts, hidden, slopes = ctx.kept
         layers, decoder = weights[:-6], weights[-6:]
-        n, pairs, width = z.shape
         source, _, destination, _, final, _ = map(array, decoder)
-        by_z = np.empty((n, pairs, hidden.shape[2]), z.dtype)
-        by_source, by_destination = torch.zeros(2, width, width, dtype=table.dtype)
-        by_bias, by_final = torch.zeros(width, dtype=table.dtype), table.new_zeros(width + 1)
-        lose_back(
-            *(z[:, 0], z[:, 1:], _wide(source), _wide(destination), final[0], hidden, slopes),
-            *(array(by_loss), by_z[:, 0], by_z[:, 1:].transpose(1, 0, 2)),
-            *(each.numpy() for each in (by_source, by_destination, by_bias, by_final)),
-        )
-        grads = found.back(
-            table, layers, by_z.reshape(n * pairs, hidden.shape[2]), ctx.needs_input_grad[5]
+        width, across, pull = len(source), hidden[0].shape[2], array(by_loss)
+        ways, way = (_wide(source), _wide(destination)), found.back(layers, ctx.needs_input_grad[5])
+        sizes = (width, width), (width, width), (width,), (width + 1,)
+        grads = [tuple(np.zeros(size, source.dtype) for size in sizes) for _ in cuts]
+
+        def of(part: int) -> None:
+            cut = cuts[part]
+            z = found.z[found.cuts[part]].reshape(cut.stop - cut.start, -1, width)
+            by_z = np.empty((*z.shape[:2], across), source.dtype)
+            lose_back(
+                *(z[:, 0], z[:, 1:], *ways, final[0], hidden[part], slopes[cut], pull[cut]),
+                *(by_z[:, 0], by_z[:, 1:].transpose(1, 0, 2), *grads[part]),
+            )
+            way.of(part, by_z.reshape(-1, across))
+
+        together([partial(of, part) for part in range(len(cuts))])
+        by_table, *by_layers = way.gradients()
+        by_source, by_destination, by_bias, by_final = (
+            torch.from_numpy(added(each)) for each in zip(*grads, strict=True)
         )
         return (
-            *(grads[0], None, None, None, None, *grads[1:]),
+            *(by_table, None, None, None, None, *by_layers),
             *(by_source, by_bias, by_destination, by_bias.clone()),
             *(by_final[:width].unsqueeze(0), by_final[width:]),
         )

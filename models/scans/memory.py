@@ -8,18 +8,29 @@ product of [own, other's] with one matrix an event.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
 from ...stream import Int64
 from ..chain import Chain
-from ..kernels.memory import by_level, gru_backward, gru_forward, tanh_backward, tanh_forward
+from ..kernels.memory import (
+    by_level,
+    gru_backward,
+    gru_forward,
+    gru_weights,
+    tanh_backward,
+    tanh_forward,
+)
 from ..padding import LANES, PART, up
 from ..rows import product
+from ..threads import together
 
 
 def scan_gru(chain: Chain, memory: Tensor, told: Tensor, cell: nn.GRUCell) -> Tensor:
@@ -64,12 +75,22 @@ def _both(chain: Chain, table: Tensor) -> Tensor:
     return torch.cat([own, own.flip(1)], dim=-1)
 
 
-def _levels(chain: Chain) -> tuple[Int64, Int64]:
-    """The events level by level, and where levels begin."""
-    order, starts = np.empty(len(chain), np.int64), np.empty(len(chain) + 1, np.int64)
+def _parts(chain: Chain) -> tuple[Int64, ...]:
+    """The events of each thread, in log order."""
+    return chain.parts or (np.arange(len(chain)),)
+
+
+def _levels(chain: Chain, events: Int64) -> tuple[Int64, Int64]:
+    """Some of the events level by level, and where levels begin."""
+    order, starts = np.empty(len(events), np.int64), np.empty(len(events) + 1, np.int64)
     depth = np.zeros(chain.num_rows, np.int64)
-    count = by_level(chain.ends, chain.writes, depth, order, starts)
-    return order, starts[: count + 1]
+    count = by_level(*_some(chain, events), depth, order, starts)
+    return events[order], starts[: count + 1]
+
+
+def _some(chain: Chain, events: Int64) -> tuple[Int64, Int64]:
+    """The ends of some of the events (p, 2), and the rows that they write (2 p,)."""
+    return chain.ends[events], chain.writes.reshape(-1, 2)[events].ravel()
 
 
 class _Gru(Function):
@@ -98,22 +119,22 @@ class _Gru(Function):
         bias[width : 3 * width] += bias_back[: 2 * width]
         rest = base.new_zeros(into.shape[1] - width, three)
         rest[:, : 3 * width] = into[:, width:].t()
-        order, starts = _levels(chain)
+        parts = [_levels(chain, events) for events in _parts(chain)]
+        stops = np.cumsum([0, *(2 * len(order) for order, _ in parts)]).tolist()
+        cuts = [slice(a, b) for a, b in pairwise(stops)]  # of ends, in the order of the parts
         read = base.new_zeros(2 * len(chain), up(into.shape[1] + 1, PART))
         gates = base.new_empty(2 * len(chain), total)
-        gru_forward(
-            *(
-                table.numpy(),
-                chain.ends,
-                chain.writes,
-                order,
-                starts,
-                told.detach().contiguous().numpy(),
-            ),
-            *(own.numpy(), rest[:width].numpy(), rest[width:].numpy(), bias.numpy()),
-            *(read.numpy(), gates.numpy()),
-        )
-        ctx.chain, ctx.order, ctx.starts = chain, order, starts
+        lists = table.numpy(), chain.ends, chain.writes
+        given = told.detach().contiguous().numpy()
+        weights = own.numpy(), rest[:width].numpy(), rest[width:].numpy(), bias.numpy()
+        kept = read.numpy(), gates.numpy()
+
+        def of(part: int) -> None:
+            reads, gate = (each[cuts[part]] for each in kept)
+            gru_forward(*lists, *parts[part], given, *weights, reads, gate)
+
+        together([partial(of, part) for part in range(len(parts))])
+        ctx.chain, ctx.parts, ctx.cuts = chain, parts, cuts
         ctx.save_for_backward(into, back, read, gates)
         return table
 
@@ -121,6 +142,7 @@ class _Gru(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         into, back, read, gates = ctx.saved_tensors
         chain: Chain = ctx.chain
+        parts, cuts = ctx.parts, ctx.cuts
         width, columns = grad.shape[1], into.shape[1]
         three = slice(width, 4 * width)
         own = grad.new_zeros(4 * width, up(width, LANES))
@@ -130,20 +152,33 @@ class _Gru(Function):
         other = grad.new_zeros(3 * width, up(width, LANES))
         other[:, :width] = into[:, width : 2 * width]
         slopes = torch.empty_like(gates)  # a graph may be gone through twice
-        gru_backward(
-            grad.clone(memory_format=torch.contiguous_format).numpy(),
-            *(chain.ends, chain.writes, ctx.order, ctx.starts, own.numpy(), other.numpy()),
-            *(read.numpy(), gates.numpy(), slopes.numpy()),
-        )
-        by_three = slopes[:, three].t() @ read  # (3 width, columns + 1 or more)
-        by_part = slopes[:, :width].t() @ read[:, :width]
+        grad = grad.clone(memory_format=torch.contiguous_format)
+        lists = grad.numpy(), chain.ends, chain.writes
+        kept = [each.numpy() for each in (read, gates, slopes)]
+        sums = grad.new_zeros(len(parts), 3 * width, read.shape[1])
+        own_sums = grad.new_zeros(len(parts), width, width)
+
+        def of(part: int) -> None:
+            reads, gate, slope = (each[cuts[part]] for each in kept)
+            ways = own.numpy(), other.numpy()
+            gru_backward(*lists, *parts[part], *ways, reads, gate, slope)
+            if len(parts) > 1:
+                gru_weights(reads, slope, sums[part].numpy(), own_sums[part].numpy())
+
+        together([partial(of, part) for part in range(len(parts))])
+        if len(parts) > 1:
+            by_three, by_part = sums.sum(0), own_sums.sum(0)
+        else:
+            by_three = slopes[:, three].t() @ read  # (3 width, columns + 1 or more)
+            by_part = slopes[:, :width].t() @ read[:, :width]
         by_back = torch.cat([by_three[: 2 * width, :width], by_part])
         by_bias = torch.cat([by_three[: 2 * width, columns], slopes[:, :width].sum(0)])
         by_told = None
         if ctx.needs_input_grad[2]:
             by_placed = slopes[:, three] @ into[:, 2 * width :]  # (2 n, told)
             by_told = grad.new_empty(len(chain), 2, by_placed.shape[1])
-            by_told[torch.from_numpy(ctx.order)] = by_placed.view_as(by_told)
+            order = np.concatenate([order for order, _ in parts])
+            by_told[torch.from_numpy(order)] = by_placed.view_as(by_told)
         return (
             *(None, None, by_told, by_three[:, :columns].contiguous(), by_back),
             *(by_three[:, columns].contiguous(), by_bias),
@@ -154,14 +189,16 @@ class _Tanh(Function):
     @staticmethod
     def forward(ctx: Any, chain: Chain, base: Tensor, known: Tensor, weight: Tensor) -> Tensor:
         table = _table(chain, base)
-        across = weight.transpose(1, 2).contiguous()
-        tanh_forward(
-            table.numpy(),
-            chain.ends,
-            chain.writes,
-            known.detach().numpy(),
-            across.detach().numpy(),
-        )
+        across = weight.transpose(1, 2).contiguous().detach().numpy()
+        states, told = table.numpy(), known.detach().numpy()
+
+        def of(ends: Int64, writes: Int64, told: npt.NDArray[Any]) -> None:
+            tanh_forward(states, ends, writes, told, across)
+
+        if not chain.parts:
+            of(chain.ends, chain.writes, told)
+        else:
+            together([partial(of, *_some(chain, part), told[part]) for part in chain.parts])
         ctx.chain = chain
         ctx.save_for_backward(table, weight)
         return table
@@ -171,14 +208,20 @@ class _Tanh(Function):
         table, weight = ctx.saved_tensors
         chain: Chain = ctx.chain
         slopes = table.new_empty(len(chain), 2, table.shape[1])
-        tanh_backward(
-            table.numpy(),
-            grad.clone(memory_format=torch.contiguous_format).numpy(),
-            chain.ends,
-            chain.writes,
-            weight.contiguous().numpy(),
-            slopes.numpy(),
-        )
+        grad = grad.clone(memory_format=torch.contiguous_format)
+        given, found = (table.numpy(), grad.numpy()), slopes.numpy()
+        back = weight.contiguous().numpy()
+
+        def of(ends: Int64, writes: Int64, into: npt.NDArray[Any]) -> None:
+            tanh_backward(*given, ends, writes, back, into)
+
+        if not chain.parts:
+            of(chain.ends, chain.writes, found)
+        else:
+            into = [np.empty_like(found[part]) for part in chain.parts]
+            pairs = zip(chain.parts, into, strict=True)
+            together([partial(of, *_some(chain, part), own) for part, own in pairs])
+            found[np.concatenate(chain.parts)] = np.concatenate(into)
         both = _both(chain, table)
         if len(weight) == 1:
             by_weight = (slopes.flatten(0, 1).t() @ both.flatten(0, 1))[None]

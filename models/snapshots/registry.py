@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from ...stream.errors import did_you_mean
 from .base import SnapshotModel
 from .evolve_gcn import EvolveGCNH, EvolveGCNO
 from .gat import GAT
@@ -60,9 +60,9 @@ def snapshot_options(name: str) -> dict[str, Any]:
     {'orders': 2}
     """
     if name not in SNAPSHOT_MODELS:
-        close = difflib.get_close_matches(name, SNAPSHOT_MODELS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"`model` must be one of {', '.join(SNAPSHOT_MODELS)}: got {name!r}{hint}")
+        hint = did_you_mean(name, SNAPSHOT_MODELS)
+        text = f"`model` must be one of {', '.join(SNAPSHOT_MODELS)}: got {name!r}"
+        raise ValueError(f"{text}; {hint}" if hint else text)
     found = inspect.signature(SNAPSHOT_MODELS[name]).parameters.values()
     return {p.name: p.default for p in found if p.kind is p.KEYWORD_ONLY}
 
@@ -82,8 +82,7 @@ def build_snapshot_model(name: str, in_width: int, width: int, **options: Any) -
     known = snapshot_options(name)
     for option in options:
         if option not in known:
-            close = difflib.get_close_matches(option, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {sorted(known)}"
+            hint = did_you_mean(option, known, otherwise=f"it has {sorted(known)}")
             raise ValueError(f"model {name!r} has no option {option!r}: {hint}")
         usual, given = known[option], options[option]
         fits = isinstance(given, int | float if isinstance(usual, float) else type(usual))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from ...storage.snapshot import Snapshot
+from ...stream.errors import did_you_mean
 from ..comm import ALONE, Comm
 from .propagator import Propagator
 
@@ -42,8 +42,7 @@ def make_propagator(
     known = sorted(options_of(found))
     for option in options:
         if option not in known:
-            close = difflib.get_close_matches(option, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it has {known}"
+            hint = did_you_mean(option, known, otherwise=f"it has {known}")
             raise ValueError(f"backend {name!r} has no option {option!r}: {hint}")
     return found.of(snapshots, comm, **options)
 

@@ -166,7 +166,7 @@ def test_adaptive_windows_have_the_published_geometry() -> None:
 
 
 def test_an_unknown_name_is_answered_with_close_ones() -> None:
-    with pytest.raises(ValueError, match=r"`wikipeda` is no data set: did you mean wikipedia\?"):
+    with pytest.raises(ValueError, match=r"`wikipeda` is no data set: did you mean 'wikipedia'\?"):
         load("wikipeda")
     with pytest.raises(ValueError, match="`zzz` is no data set: known are bitcoinotc, canparl"):
         describe("zzz")

@@ -81,7 +81,7 @@ def test_rows_land_at_their_step_and_node() -> None:
 
 
 def test_an_unknown_signal_names_the_closest() -> None:
-    with pytest.raises(ValueError, match="`chickenpocks` is no signal: did you mean chickenpox"):
+    with pytest.raises(ValueError, match="`chickenpocks` is no signal: did you mean 'chickenpox'"):
         load_signal("chickenpocks")
 
 

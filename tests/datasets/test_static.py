@@ -117,7 +117,7 @@ def test_a_split_that_cannot_be_made_says_why() -> None:
 
 
 def test_an_unknown_graph_is_answered_with_close_ones() -> None:
-    with pytest.raises(ValueError, match=r"`coar` is no static graph: did you mean cora\?"):
+    with pytest.raises(ValueError, match=r"`coar` is no static graph: did you mean 'cora'\?"):
         load_graph("coar")
     with pytest.raises(ValueError, match="`zzz` is no static graph: known are chameleon_"):
         load_graph("zzz")

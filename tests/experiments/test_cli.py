@@ -221,7 +221,7 @@ def test_debug_shows_the_error_itself(call: Call) -> None:
 
 
 def test_a_near_miss_of_a_name_is_suggested(call: Call) -> None:
-    assert "did you mean demo?" in _refusal(call("inspect", "dmeo"))
+    assert "did you mean 'demo'?" in _refusal(call("inspect", "dmeo"))
 
 
 def test_bad_rows_go_to_the_quarantine_if_there_is_one(call: Call) -> None:

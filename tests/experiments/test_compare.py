@@ -59,7 +59,7 @@ def test_all_baselines_of_the_protocol_are_shown_where_none_is_named() -> None:
 @pytest.mark.parametrize(
     ("models", "words"),
     [
-        ("dyrap", r"'dyrap', which .* does not know: did you mean dyrep\? it knows .*edgebank"),
+        ("dyrap", r"'dyrap', which .* does not know: did you mean 'dyrep'\? it knows .*edgebank"),
         ("", "must name a model of .*dyrep"),
         ("edgebank", "baselines are scored in the runs of models"),
         ("dyrep,dyrep", "each row once: got 'dyrep' twice"),

@@ -71,7 +71,7 @@ def test_a_window_length_is_a_count_or_a_duration(value: Any, kept: Any) -> None
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"seeed": 1}, "unknown setting `seeed`: did you mean `seed`"),
+        ({"seeed": 1}, "unknown setting `seeed`: did you mean 'seed'"),
         ({"zzzz": 1}, "unknown setting `zzzz`: see `neutronstream train --help`"),
         ({"rate": 2.0}, "`rate` must be less than or equal to 1: got 2.0"),
         ({"rate": 0}, "`rate` must be greater than 0: got 0"),
@@ -143,7 +143,7 @@ def test_every_number_has_a_largest_value() -> None:
 def test_a_bad_key_of_a_file_is_refused_with_the_name_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("batchsize = 3\n[train]\nseed = 1\n")
-    with pytest.raises(ValueError, match=r"run.toml: unknown setting `batchsize`: did you mean `b"):
+    with pytest.raises(ValueError, match=r"run.toml: unknown setting `batchsize`: did you mean 'b"):
         load_config(path)
     with pytest.raises(ValueError, match=r"run.toml: unknown setting `train`"):
         load_config(path)

@@ -21,11 +21,12 @@ class Shape:
     ranks: int
     boundary_rows: int  # B
     sent_first: int  # width of what goes out before stage 0; 0: nothing
-    widths: tuple[int, ...]  # of the outputs of the stages, but for the last, whose stay
+    widths: tuple[int, ...]  # of the outputs of the stages, but for those that stay
     parameters: tuple[int, ...]  # of each stage, its auxiliary head included
-    rounds: tuple[int, ...]  # of each stage, as run
+    rounds: tuple[int, ...]  # of each stage, as run; of local ones those that end in a sum
     evaluations: tuple[int, ...]  # of each stage
     itemsize: int = 4  # bytes of a number
+    grad_itemsize: int | None = None  # of one of a gradient, if another
 
 
 def lazy_bytes(shape: Shape) -> dict[str, int]:
@@ -38,6 +39,7 @@ def lazy_bytes(shape: Shape) -> dict[str, int]:
     item, others = shape.itemsize, shape.ranks - 1
     found = _common(shape)
     found["embed"] = item * shape.boundary_rows * sum(shape.widths)
+    item = shape.grad_itemsize or item
     steps = zip(shape.rounds, shape.parameters, strict=True)
     found["grad"] = 2 * item * others * sum(rounds * size for rounds, size in steps)
     found["metric"] = _metrics(shape.ranks, sum(shape.evaluations))

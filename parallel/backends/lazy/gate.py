@@ -48,7 +48,14 @@ class Phase:
 class Gate:
     """What a rank may tell the others, for one way of training."""
 
-    def __init__(self, comm: Comm, part: Part, way: Way, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        comm: Comm,
+        part: Part,
+        way: Way,
+        dtype: torch.dtype,
+        rounded: torch.dtype | None = None,
+    ) -> None:
         if way not in get_args(Way):
             raise ValueError(f"`payload` must be one of {', '.join(_ROWS)}: got {way!r}")
         if (part.rank, part.ownership.size) != (comm.rank, comm.size):
@@ -57,6 +64,7 @@ class Gate:
                 f"{part.ownership.size}"
             )
         self.rank, self.size, self.way, self.dtype = comm.rank, comm.size, way, dtype
+        self.rounded = rounded or dtype  # of gradients on their way
         self._comm, self._part = comm, part
         self.sent = dict.fromkeys(PURPOSES, 0)  # bytes, of this rank
         self.calls = dict.fromkeys(PURPOSES, 0)
@@ -139,13 +147,16 @@ class Gate:
         return self._to_all(bits, sent, received, "control")
 
     def gradients(self, flat: Tensor, parameters: int) -> Tensor:
-        """The sum over the ranks of a stage's gradients, in one message: (parameters,)."""
+        """The sum over the ranks of a stage's gradients, in one message: (parameters,).
+
+        If gradients are `rounded` they are added up in that type, too.
+        """
         self._typed(flat, self.dtype, "grad")
         if flat.shape != (parameters,):
             raise ValueError(
                 f"`flat` must be a gradient of {parameters} parameters: got {tuple(flat.shape)}"
             )
-        return self._sum(flat, "grad")
+        return self._sum(flat.to(self.rounded), "grad").to(self.dtype)
 
     def metrics(self, values: Tensor) -> Tensor:
         """Sums of a few losses or counts."""

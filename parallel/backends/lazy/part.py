@@ -1,16 +1,17 @@
 """What a rank has of a graph, and the boundary over which it touches the others.
 
 Invariant: a rank has its own nodes' features, labels and masks and the edges that touch them,
-nothing else; who owns which node is a rule that all know.  An edge is known to the owners of both
-of its ends, so that each side finds the boundary by itself and can check what the other asks for.
+nothing else; who owns which node is a rule that all know.  An edge, and a link that is asked for,
+is known to the owners of both of its ends, so that each side finds the boundary by itself and can
+check what the other asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,25 @@ Masks = Sequence[Bool]
 """Of the nodes to train on, to choose by and to test on: three times (V,)."""
 
 
+Use = Literal["train", "val", "test"]
+"""To learn from, to choose weights by, or to be tested on."""
+
+USES: tuple[Use, ...] = get_args(Use)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pairs:
+    """Links that are asked for, of those that touch own nodes, and what is known beside them."""
+
+    src: Int64  # (m,)
+    dst: Int64  # (m,)
+    use: Int64  # (m,) place in `USES`
+    known: Int64  # (q,) ascending; nodes that this rank knows to have been a destination by then
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The part of a rank: n nodes with F features, of C classes."""
+    """The part of a rank: n nodes with F features, of C classes or with links that are asked."""
 
     rank: int
     ownership: Ownership
@@ -42,6 +59,7 @@ class Part:
     test: Bool  # (n,)
     num_classes: int
     snapshots: int = 1  # of a window; node v of the s-th is row s V + v
+    pairs: Pairs | None = None  # what is asked, if it is links and not classes
 
     @staticmethod
     def of(snapshot: Snapshot, masks: Masks, ownership: Ownership, rank: int) -> Part:
@@ -95,7 +113,42 @@ class Part:
             *(joined("labels"), joined("train"), joined("val"), joined("test")),
             max(part.num_classes for part in parts),
             len(parts),
+            _joined_pairs([part.pairs for part in parts], steps),
         )
+
+    @staticmethod
+    def of_links(
+        snapshot: Snapshot,
+        pairs: tuple[Int64, Int64],
+        use: Use,
+        known: Int64,
+        ownership: Ownership,
+        rank: int,
+    ) -> Part:
+        """A rank's part of a snapshot, and of the links `(src, dst)` that are asked for in it.
+
+        `known` are the nodes that have been a destination, ascending; a rank is told of those that
+        are its own, or that an own node has an edge or an asked link to.
+
+        Raises:
+            ValueError: if the snapshot has no features.
+        """
+        if snapshot.features is None:
+            raise ValueError("the snapshot must have `features` to learn from")
+        nobody = np.zeros(snapshot.num_nodes, bool)
+        bare = Part.of(
+            Snapshot(snapshot.adjacency, snapshot.features, np.zeros(len(nobody), np.int64)),
+            *([nobody] * 3, ownership, rank),
+        )
+        here = ownership.owner == rank
+        src, dst = (np.asarray(end, np.int64) for end in pairs)
+        touching = here[src] | here[dst]
+        src, dst = src[touching], dst[touching]
+        heard = here.copy()
+        heard[bare.away_dst] = True
+        heard[dst] = True
+        asked = Pairs(src, dst, np.full(len(src), USES.index(use)), known[heard[known]])
+        return replace(bare, num_classes=0, pairs=asked)
 
     @property
     def own(self) -> Int64:
@@ -121,10 +174,21 @@ class Boundary:
     def of(part: Part) -> Boundary:
         """From the edges that the part knows."""
         owner, size = part.ownership.owner, part.ownership.size
-        halo = np.unique(part.src[owner[part.src] != part.rank])
+        taken, given, to = [part.src], [part.away_src], [part.away_dst]
+        if part.pairs is not None:  # each end's owner needs the other end's row
+            for near, far in (
+                (part.pairs.src, part.pairs.dst),
+                (part.pairs.dst, part.pairs.src),
+            ):
+                cut = (owner[near] == part.rank) & (owner[far] != part.rank)
+                taken.append(far[cut])
+                given.append(near[cut])
+                to.append(far[cut])
+        wanted = np.concatenate(taken)
+        halo = np.unique(wanted[owner[wanted] != part.rank])
         halo = halo[np.argsort(owner[halo], kind="stable")]
         pairs = np.unique(
-            owner[part.away_dst] * part.ownership.num_nodes + part.away_src
+            owner[np.concatenate(to)] * part.ownership.num_nodes + np.concatenate(given)
         )  # (g,) to which rank, which node
         width = max(part.ownership.num_nodes, 1)
         return Boundary(
@@ -138,6 +202,20 @@ class Boundary:
         """Places of own rows that go to a rank."""
         start = sum(self.sent[:rank])
         return self.given[start : start + self.sent[rank]]
+
+
+def _joined_pairs(pairs: Sequence[Pairs | None], steps: Sequence[int]) -> Pairs | None:
+    if all(one is None for one in pairs):
+        return None
+    if any(one is None for one in pairs):
+        raise ValueError("`parts` must all ask for links, or none of them")
+    moved = {
+        name: [getattr(one, name) + step for one, step in zip(pairs, steps, strict=True)]
+        for name in ("src", "dst", "known")
+    }
+    use = np.concatenate([one.use for one in pairs if one is not None])
+    ends = np.concatenate(moved["src"]), np.concatenate(moved["dst"])
+    return Pairs(*ends, use, np.concatenate(moved["known"]))
 
 
 class LocalGraph:

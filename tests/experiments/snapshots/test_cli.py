@@ -69,7 +69,7 @@ def test_settings_come_from_a_file_and_flags_win(place: Path) -> None:
     ("words", "message"),
     [
         (["nonesuch"], "`nonesuch` is neither a file nor a data set"),
-        (["uic"], "did you mean uci"),
+        (["uic"], "did you mean 'uci'"),
         (["missing/log.csv"], "missing/log.csv: no such file"),
         (["habit.csv", "--period", "7x"], "`period` must be ticks or a length of time"),
         (["habit.csv", "--period", "1d", "--count", "5"], "`period` and `count` both cut the log"),

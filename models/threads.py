@@ -1,0 +1,86 @@
+"""Threads of one process, each in compiled loops of its own, which leave Python alone meanwhile.
+
+There are as many as torch has.  The invariant: what threads write is apart, or is added up in the
+order of the parts; so as many threads give the same bits again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
+from threading import Lock
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+
+class _Pool:
+    """Threads that wait for tasks: none before there is a task for them."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, in a process to which threads were not forked along."""
+        self._lock, self._size = Lock(), 0
+        self._threads: ThreadPoolExecutor | None = None
+
+    def of(self, size: int) -> ThreadPoolExecutor:
+        """At least `size` threads; the interpreter ends them when it ends."""
+        with self._lock:
+            if self._threads is None or self._size < size:
+                if self._threads is not None:
+                    self._threads.shutdown(wait=False)  # what was given to them is done still
+                self._threads, self._size = ThreadPoolExecutor(size, "neutronstream"), size
+            return self._threads
+
+
+_POOL = _Pool()
+os.register_at_fork(after_in_child=_POOL.forget)
+
+
+def count_threads() -> int:
+    """How many threads a task may take."""
+    return torch.get_num_threads()
+
+
+def spans(count: int, least: int) -> list[slice]:
+    """Where `count` rows are cut into even spans, one a thread, each of at least `least` rows.
+
+    Of fewer rows there is one span.
+
+    >>> spans(7, 8)
+    [slice(0, 7, None)]
+    """
+    parts = max(1, min(count_threads(), count // least))
+    return [slice(a, b) for a, b in pairwise(count * part // parts for part in range(parts + 1))]
+
+
+def together(tasks: Sequence[Callable[[], object]]) -> None:
+    """Do all tasks, each in a thread, the first in this one; return when all are done.
+
+    Raises:
+        BaseException: what the first task that failed raised.
+    """
+    if len(tasks) == 1:
+        tasks[0]()
+        return
+    threads = _POOL.of(len(tasks) - 1)
+    others = [threads.submit(task) for task in tasks[1:]]
+    try:
+        tasks[0]()
+    finally:
+        wait(others)  # they write into what the caller holds
+    for other in others:
+        other.result()
+
+
+def added(parts: Sequence[npt.NDArray[Any]], first: int = 0) -> npt.NDArray[Any]:
+    """The sum of arrays of one form, in order, made in the first one; rows from `first` on."""
+    total = parts[0]
+    for part in parts[1:]:
+        total[first:] += part[first:]
+    return total
