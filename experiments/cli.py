@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -27,8 +29,9 @@ from .progress import Report, reading, watching
 from .snapshots.config import PANELS, SnapshotConfig, default_folder, load_snapshot_config
 
 if TYPE_CHECKING:
-    from ..parallel import Comm
     from ..stream import EventLog
+
+Settings = TypeVar("Settings", TrainConfig, SnapshotConfig)
 
 app = typer.Typer(
     cls=Door,
@@ -46,6 +49,8 @@ ConfigFile = Annotated[
 Limit = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Only the first N events of the log.")
 ]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the run that is in the folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and notes on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -119,12 +124,8 @@ def _train(
             help="Folder of the run. Default: runs/LOG-MODEL-seedN, with -split and -batch.",
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the run that is in the folder.")
-    ] = False,
+    resume: Resume = False,
+    force: Force = False,
     explained: Annotated[
         bool,
         typer.Option(
@@ -150,74 +151,115 @@ def _train(
     guard: Guard = context.obj
     quiet = quiet or guard.rank > 0
     settings, how = split_settings(flags)
-    if resume and force:
-        raise ValueError("--resume goes on with a run and --force replaces it: give one of them")
     if ranks is not None and not explained:
         raise ValueError(
             "--ranks supposes a job for --explain: a real one is started by mpiexec -n"
         )
-    _check_output(output)
-    config = load_config(config_file, settings)
+    load = partial(load_config, overrides=settings)
+    ways = Ways(log, output, resume, force, quiet, as_json)
+    config, folder, how = ways.begin(guard, config_file, load, runs.default_folder, how, explained)
     if explained:
         if guard.rank == 0:  # for all ranks that were started
             _explain(_read(log, config.limit, how, quiet), config, ranks or guard.size, as_json)
         return
-    folder = runs.default_folder(log, config) if output is None else Path(output)
-    how = {name: _as_text(value) for name, value in how.items()}
-    if resume:
-        how = runs.stored_reading(folder) | how
-        if config_file is None and (folder / "config.toml").exists():
-            config = load_config(folder / "config.toml", settings)
-    elif not force and guard.rank == 0:
-        runs.check_is_free(folder)  # `fit` will do so again, but the log may be long to read
-    with ExitStack() as stack:
-        if guard.rank and "quarantine" in how:  # the first rank writes it
-            how["quarantine"] = str(Path(stack.enter_context(TemporaryDirectory())) / "bad.csv")
-        events = _read(log, config.limit, how, quiet)
+    with _aside(guard, how) as own:
+        events = _read(log, config.limit, own, quiet)
     runs.check_device(config.device)  # before ranks talk through it
     from .fit import fit
 
+    fitted = partial(fit, events, config, folder)
+    ways.run(guard, config.device, fitted, folder, how, partial(_show_scores, folder=folder))
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a command that trains was called, and what all of them do alike."""
+
+    log: str
+    output: str | None
+    resume: bool
+    force: bool
+    quiet: bool
+    as_json: bool
+
+    def begin(
+        self,
+        guard: Guard,
+        config_file: Path | None,
+        load: Callable[[Path | None], Settings],
+        default_folder: Callable[[str, Settings], Path],
+        how: Mapping[str, Any],
+        explained: bool = False,
+    ) -> tuple[Settings, Path, dict[str, Any]]:
+        """The settings, the folder, and how to read the log: those of the run that is resumed."""
+        if self.resume and self.force:
+            raise ValueError(
+                "--resume goes on with a run and --force replaces it: give one of them"
+            )
+        _check_output(self.output)
+        config = load(config_file)
+        folder = default_folder(self.log, config) if self.output is None else Path(self.output)
+        how = {name: _as_text(value) for name, value in how.items()}
+        if explained:  # nothing is written
+            return config, folder, how
+        if guard.rank == 0:  # `fit` will do so again, but the log may be long to read
+            runs.check_may_begin(folder, resume=self.resume, force=self.force)
+        if self.resume:
+            how = runs.stored_reading(folder) | how
+            if config_file is None and (folder / "config.toml").exists():
+                config = load(folder / "config.toml")
+        return config, folder, how
+
+    def run(
+        self,
+        guard: Guard,
+        device: str,
+        fit: Callable[..., dict[str, Any]],
+        folder: Path,
+        how: Mapping[str, Any],
+        show: Callable[[dict[str, Any], bool], None],
+    ) -> None:
+        """Runs `fit` over all ranks, its progress shown, and then shows what the first one says."""
+        was_finished = self.resume and runs.is_finished(folder)
+        guard.interrupted = partial(_interrupted, folder, self.force)
+        try:
+            with guard.connected(os.environ, device) as comm:
+                with watching(Console(stderr=True), "training", quiet=self.quiet) as progress:
+                    report = fit(
+                        resume=self.resume,
+                        force=self.force,
+                        reading=how,
+                        progress=progress,
+                        comm=comm,
+                    )
+                if comm.rank == 0:
+                    if was_finished:
+                        say(f"{folder} is finished: nothing to resume")
+                    show(report, self.as_json)
+        except KeyboardInterrupt:  # in one process; of many, none comes here
+            say(guard.interrupted())
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def _interrupted(folder: Path, force: bool) -> str:
+    """What is said of Ctrl-C: where the run stands, and how to go on."""
+    from .keeper import standing
+
     instead = " in place of --force" if force else ""
-    guard.interrupted = (
-        f"interrupted: the same command with --resume{instead} goes on with {folder}"
+    return (
+        f"interrupted: the same command with --resume{instead} goes on with {folder}, "
+        f"{standing(folder)}"
     )
-    try:
-        with guard.connected(os.environ, config.device) as comm:
-            report = _watched(fit, comm, events, config, folder, resume, force, how, quiet)
-            if comm.rank == 0:
-                _show_scores(report, folder, as_json)
-    except KeyboardInterrupt:  # in one process; of many, none comes here
-        say(guard.interrupted)
-        raise typer.Exit(INTERRUPTED) from None
 
 
-def _watched(
-    fit: Callable[..., dict[str, Any]],
-    comm: Comm,
-    source: object,
-    config: object,
-    folder: Path,
-    resume: bool,
-    force: bool,
-    how: Mapping[str, Any],
-    quiet: bool,
-) -> dict[str, Any]:
-    """The report of a run of `fit` over all ranks, with its progress shown."""
-    was_finished = resume and runs.is_finished(folder)
-    with watching(Console(stderr=True), "training", quiet=quiet) as progress:
-        report = fit(
-            source,
-            config,
-            folder,
-            resume=resume,
-            force=force,
-            reading=how,
-            progress=progress,
-            comm=comm,
-        )
-    if was_finished and comm.rank == 0:
-        say(f"{folder} is finished: nothing to resume")
-    return report
+@contextmanager
+def _aside(guard: Guard, how: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """How this rank is to read the log: the first one alone writes the file of bad rows."""
+    own = dict(how)
+    with ExitStack() as stack:
+        if guard.rank and "quarantine" in own:
+            own["quarantine"] = str(Path(stack.enter_context(TemporaryDirectory())) / "bad.csv")
+        yield own
 
 
 def _explain(log: EventLog, config: TrainConfig, ranks: int, as_json: bool) -> None:
@@ -472,12 +514,8 @@ def _snapshots(
             help="Folder of the run. Default: runs/LOG-MODEL-snapshots-seedN, with the backend.",
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the run that is in the folder.")
-    ] = False,
+    resume: Resume = False,
+    force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -492,43 +530,26 @@ def _snapshots(
     guard: Guard = context.obj
     quiet = quiet or guard.rank > 0
     settings, how = split_settings(flags, SnapshotConfig)
-    if resume and force:
-        raise ValueError("--resume goes on with a run and --force replaces it: give one of them")
-    _check_output(output)
-    config = load_snapshot_config(config_file, settings)
-    folder = default_folder(log, config) if output is None else Path(output)
-    how = {name: _as_text(value) for name, value in how.items()}
-    if resume:
-        how = runs.stored_reading(folder) | how
-        if config_file is None and (folder / "config.toml").exists():
-            config = load_snapshot_config(folder / "config.toml", settings)
-    elif not force and guard.rank == 0:
-        runs.check_is_free(folder)  # `fit_snapshots` will do so again, but the log may be long
+    load = partial(load_snapshot_config, overrides=settings)
+    ways = Ways(log, output, resume, force, quiet, as_json)
+    config, folder, how = ways.begin(guard, config_file, load, default_folder, how)
     from .snapshots.data import open_data
     from .snapshots.fit import fit_snapshots
     from .snapshots.run import show_snapshots
 
-    with ExitStack() as stack:
-        if guard.rank and "quarantine" in how:  # the first rank writes it
-            how["quarantine"] = str(Path(stack.enter_context(TemporaryDirectory())) / "bad.csv")
-        with reading(Console(stderr=True), log, quiet=quiet):
-            data = open_data(log, config, **how)
-    for note in data.notes if not quiet else ():
+    with _aside(guard, how) as own, reading(Console(stderr=True), log, quiet=quiet):
+        data = open_data(log, config, **own)
+    told = () if quiet else data.notes
+    for note in told:
         say(f"note: {note}")
-    instead = " in place of --force" if force else ""
-    guard.interrupted = (
-        f"interrupted: the same command with --resume{instead} goes on with {folder}"
-    )
-    try:
-        with guard.connected(os.environ) as comm:
-            report = _watched(fit_snapshots, comm, data, config, folder, resume, force, how, quiet)
-            if comm.rank == 0 and as_json:
-                _show({**report, "folder": folder}, as_json)
-            elif comm.rank == 0:
-                show_snapshots(_stdout(), report, str(folder / "report.html"))
-    except KeyboardInterrupt:  # in one process; of many, none comes here
-        say(guard.interrupted)
-        raise typer.Exit(INTERRUPTED) from None
+
+    def show(report: dict[str, Any], as_json: bool) -> None:
+        if as_json:
+            _show({**report, "folder": folder}, as_json)
+        else:
+            show_snapshots(_stdout(), report, str(folder / "report.html"), told)
+
+    ways.run(guard, "cpu", partial(fit_snapshots, data, config, folder), folder, how, show)
 
 
 @contextmanager
@@ -590,7 +611,7 @@ def _show(figures: Mapping[str, Any], as_json: bool) -> None:
         print_figures(_stdout(), figures)
 
 
-def _show_scores(report: Mapping[str, Any], folder: Path, as_json: bool) -> None:
+def _show_scores(report: Mapping[str, Any], as_json: bool, folder: Path) -> None:
     from .report import to_json
     from .tables import print_scores
 

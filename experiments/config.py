@@ -142,7 +142,12 @@ class TrainConfig(BaseModel):
         default="float32", description="Number type of states."
     )
     device: str = Field(default="cpu", description="cpu, mps, cuda or cuda:N.")
-    threads: int = Field(default=1, description="Threads of torch.", ge=1, le=1_024)
+    threads: int = Field(
+        default=1,
+        description="Threads of a process: of compiled scans and losses, or of torch elsewhere.",
+        ge=1,
+        le=1_024,
+    )
     seed: int = Field(
         default=0, description="Seed of weights, negatives and states.", ge=0, lt=_END
     )

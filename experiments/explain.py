@@ -31,7 +31,7 @@ from ..parallel.scheduled import ScheduledExecutor
 from ..parallel.stages import STAGES
 from ..stream import EventLog
 from .config import TrainConfig
-from .learn import make_executor, make_model, make_optimiser, step
+from .learn import make_executor, make_model, make_optimiser, step, threads_of
 from .runs import check_device
 from .split.parts import split_log, training_log
 from .trainer import segments
@@ -59,12 +59,8 @@ def explain(
     check_device(config.device)
     part, spans = steps_of(log, config)
     chosen = [spans[i] for i in evenly(len(spans), sample)]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads)
-    try:
+    with threads_of(config):
         plans, why, costs, seconds = _look(part, config, ranks, chosen)
-    finally:
-        torch.set_num_threads(threads)
     shape = shape_of(plans)
     return {
         "ranks": ranks,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ from ..parallel.comm import Alone, Comm, agree
 from ..stream import EventLog, Window
 from . import runs
 from .config import TrainConfig
-from .keeper import Keeper, checksum, share_progress
-from .learn import NewModel, named
+from .keeper import Keeper, check_ways, checksum, class_of, finished, kept_in
+from .learn import NewModel, named, threads_of
 from .report import write_report
 from .split import SplitTrainer, run_epochs
 from .summary import make_report, make_split_report, versions
@@ -65,16 +64,14 @@ def fit(
         ValueError: if the log is empty, the configuration does not fit it or this machine, the
             loss diverges, the folder holds a run (without `resume` or `force`) or is in use, or
             the ranks differ in log, configuration, versions or in the weights of your own model.
-        CheckpointError: if the folder's checkpoint or report is damaged, or from another log or
-            config.
+        CheckpointError: if the folder's checkpoint or report is damaged, or from another log,
+            config, or class of your own model.
+        KeyboardInterrupt: on Ctrl-C, once the last whole window or epoch is in the folder.
         OSError: if a file cannot be written, for instance on a full disk; it is named.
     """
     if not len(log):
         raise ValueError("the log holds no event: there is nothing to train on")
-    if resume and force:
-        raise ValueError("`resume` goes on with a run and `force` replaces it: give one of them")
-    if folder is not None and not str(folder):
-        raise ValueError("`folder` must name a folder, or be None to write nothing: got ''")
+    check_ways(folder, resume, force)
     if model is not None:
         config = named(config, model)
     comm = comm or Alone()
@@ -84,15 +81,10 @@ def fit(
         known = {f"version of {name}": v for name, v in versions().items() if name != "platform"}
         agree(comm, {"log": log.checksum, **settings, **known})
     runs.check_device(config.device)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads)
-    try:
-        with torch.random.fork_rng():
-            torch.manual_seed(config.seed)
-            where = None if folder is None else Path(folder)
-            return _fit(log, config, where, model, resume, force, reading, progress, comm)
-    finally:
-        torch.set_num_threads(threads)
+    with threads_of(config), torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        where = None if folder is None else Path(folder)
+        return _fit(log, config, where, model, resume, force, reading, progress, comm)
 
 
 def _fit(
@@ -109,38 +101,23 @@ def _fit(
     began = time.perf_counter()
     is_split = config.protocol == "split"
     windows = [] if is_split else list(windows_of(log, config))
-    writes, resumes = folder is not None and comm.rank == 0, folder is not None and resume
-    if resumes:
-        assert folder is not None
-        finished = runs.finished_report(folder, log, config) if runs.is_finished(folder) else None
-        if comm.gather_objects(finished is not None, "start")[0]:
-            return finished or {}
+    known = finished(folder, resume, log, config, model, comm)
+    if known is not None:
+        return known
     trainer: Trainer | SplitTrainer
     trainer = (SplitTrainer if is_split else Trainer)(log, config, model, comm)
     if model is not None and comm.size > 1:  # those in the box follow from what is agreed on
         agree(comm, {"first weights of the model": checksum(trainer.model)})
-    with ExitStack() as stack:
-        keeper = None
-        if writes:  # all is valid: from here on the folder is changed
-            assert folder is not None
-            stack.enter_context(runs.locked(folder))
-            keeper = Keeper(folder, log, config)
-            if resume:
-                keeper.restore(trainer)
-            elif force:
-                runs.clear(folder)
-            else:
-                runs.check_is_free(folder)
-            keeper.begin(reading)
-        if resumes and comm.size > 1:
-            share_progress(comm, trainer)
+    model_class = None if model is None else class_of(trainer.model)
+    ways: dict[str, Any] = {"resume": resume, "force": force, "reading": reading}
+    with kept_in(folder, log, config, trainer, comm, model_class=model_class, **ways) as keeper:
         if isinstance(trainer, SplitTrainer):
             figures = run_epochs(trainer, keeper, progress)
             report = {} if comm.rank else make_split_report(trainer, figures)
         else:
             report = _move(trainer, windows, keeper, began, progress)
-        if writes:
-            assert folder is not None
+        report |= {} if comm.rank else {"model_class": model_class}
+        if keeper is not None and folder is not None:
             write_report(folder, report)
     return report
 

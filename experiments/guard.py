@@ -57,7 +57,7 @@ class Guard:
         self.rank = rank
         self.size = size
         self.abort: Callable[[int], object] = os._exit  # MPI has a gentler way: `Comm.abort`
-        self.interrupted = "interrupted"  # what is said of Ctrl-C
+        self.interrupted: Callable[[], str] = lambda: "interrupted"  # what is said of Ctrl-C
         self._line = line
         self._tell({"rank": rank})
 
@@ -76,8 +76,13 @@ class Guard:
             self.abort = os._exit
 
     def interrupt(self, *_: object) -> NoReturn:
-        """Ends the job at once; a handler of Ctrl-C that nothing on the way can swallow."""
-        self.fails(self.interrupted, INTERRUPTED)
+        """Ends the job; a handler of Ctrl-C that nothing on the way can swallow.
+
+        Others give the first rank the time to write what is done: it then ends them.
+        """
+        if self.rank:
+            sleep(PATIENCE)
+        self.fails(self.interrupted(), INTERRUPTED)
 
     def fails(self, text: str, code: int, detail: str = "") -> NoReturn:
         """Has `text` said, once for all ranks that fail so, and ends the job with `code`.

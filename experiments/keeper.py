@@ -199,7 +199,8 @@ def kept_in(
         keeper = None
         if folder is not None and comm.rank == 0:
             ways = {"resume": resume, "force": force}
-            runs.check_may_begin(folder, **ways)  # before a lock is left in it
+            if not runs.is_run(folder):  # before a lock is left in what is another's
+                runs.check_may_begin(folder, **ways)
             stack.enter_context(runs.locked(folder))
             runs.check_may_begin(folder, **ways)
             keeper = Keeper(folder, log, config, model_class)
@@ -223,17 +224,18 @@ def kept_in(
 @contextmanager
 def _written_before(keeper: Keeper) -> Iterator[None]:
     """Has a handler of Ctrl-C that ends the process at once wait until the keeper has written."""
-    then = signal.getsignal(signal.SIGINT)
-    is_own = callable(then) and then is not signal.default_int_handler
-    if not is_own or threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not callable(before) or before is signal.default_int_handler or not is_main:
         yield
         return
+    then: Callable[[int, Any], object] = before
 
     def press(number: int, frame: Any) -> None:
         try:
             keeper.write_latest()
         finally:
-            then(number, frame)  # type: ignore[operator]
+            then(number, frame)
 
     signal.signal(signal.SIGINT, press)
     try:

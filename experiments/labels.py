@@ -32,7 +32,7 @@ from . import runs
 from .config import TrainConfig
 from .fit import fit
 from .keeper import below
-from .learn import make_executor, make_model
+from .learn import make_executor, make_model, threads_of
 from .report import format_number, to_json, to_plain
 from .split import split_log
 from .summary import versions
@@ -282,13 +282,9 @@ def label_run(
         progress=_about("training", progress),
     )
     model = trained_model(log, config, folder)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.threads)
-    try:
+    with threads_of(config):
         told = _about("embedding", progress)
         found = label_task(log, model, config, classifier=classifier, progress=told)
-    finally:
-        torch.set_num_threads(threads)
     write_whole(folder / "labels.json", (to_json(found) + "\n").encode())
     return found
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from ..models import MODELS, DynamicGNN, build
-from ..parallel import EXECUTORS, Comm, Executor, Replay
+from ..models.threads import using_threads
+from ..parallel import EXECUTORS, Comm, Executor, FusedExecutor, Replay
 from ..stream import EventLog
 from .config import TrainConfig
 
 RIVALS = frozenset(
     {"edgebank", "edgebank_window", "edgebank_stale", "edgebank_window_stale", "popularity"}
     | {"recent_partner", "running_mean", "running_median", "constant", "earlier_events", "idle"}
-    | {"both"}
+    | {"both", "calibrated"}
 )
 """Names that stand beside the model's in a report."""
 
@@ -105,7 +107,23 @@ def make_executor(
         consistency=config.consistency,
         comm=comm,
     )
-    return EXECUTORS["batch" if config.consistency == "batch" else config.executor](replay)
+    executor: Executor[Any]
+    executor = EXECUTORS["batch" if config.consistency == "batch" else config.executor](replay)
+    if isinstance(executor, FusedExecutor):
+        torch.set_num_threads(1)  # its loops have threads of their own, and torch's would spin
+    return executor
+
+
+@contextmanager
+def threads_of(config: TrainConfig) -> Iterator[None]:
+    """Torch and compiled loops take as many threads as `config` says, until the block ends."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
+    try:
+        with using_threads(config.threads):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def count_levels(executor: Executor[Any], plan: Any, histogram: dict[int, int]) -> int:

@@ -112,7 +112,8 @@ def check_may_begin(folder: Path, *, resume: bool = False, force: bool = False) 
             "it, --force starts over"
         )
     there = sorted(path.name for path in folder.glob("*") if path.name != ".lock")
-    foreign = there if force else [name for name in there if name in _FILES]
+    taken = {*_FILES, _CHECKPOINTS} if any((folder / _CHECKPOINTS).glob("*")) else {*_FILES}
+    foreign = there if force else [name for name in there if name in taken]
     if foreign:
         more = ", ..." if len(foreign) > 3 else ""
         raise ValueError(

@@ -3,12 +3,14 @@
 An event's time is counted from the last event of either of its ends, in mean gaps of a node (events
 since x 2 / known nodes), which is what `DynamicGNN.expected_idle` gives.  Invariant: the trivial
 predictors know the events strictly before the one they speak of, like the model; the task is that
-of DyRep (Trivedi et al., ICLR 2019), with errors in mean gaps where it has hours.
+of DyRep (Trivedi et al., ICLR 2019), with errors in mean gaps where it has hours.  A loss need not
+know of time, so what a model expects may be in a unit of its own: it is scored calibrated as well.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -22,6 +24,7 @@ from ..stream import Bool, EventLog, Float64, Int64
 from .report import PARTS
 
 MEAN_GAP = 1.0  # what is expected before anything has been seen: the mean, by choice of the unit
+SMALLEST = 1e-12  # expected, in mean gaps: its logarithm is taken
 
 
 class TimeMetric:
@@ -91,8 +94,58 @@ class TimeMetric:
         return metric
 
 
+class Calibration:
+    """A power of what a model expects, times a factor: both are those of the events before.
+
+    With x what was expected and y what came, the exponent is the slope of log y by log x, held in
+    [0, 1], and the factor the running median of y / x ** exponent.  So it can lose little to the
+    running median of y, and is better where x knows anything of y, in whatever unit.
+
+    >>> expected = np.exp(np.random.default_rng(0).normal(size=200))
+    >>> calibrated = Calibration().calibrate(expected, realised := expected / 10)
+    >>> bool(np.abs(calibrated / realised - 1)[100:].max() < 0.1)
+    True
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[Float64] = []  # each (2, n): x and y
+        self._count, self._mean = 0, np.zeros(2)  # of (log x, log y)
+        self._squares = self._products = 0.0  # sums of squares of log x, and of products, centred
+        self._factor = RunningMedian()
+
+    def calibrate(self, expected: Float64, realised: Float64) -> Float64:
+        """What to expect of each of the next events (n,), which then are learned from."""
+        self._seen.append(np.stack([expected, realised]))
+        logs = np.log(np.clip(self._seen[-1], SMALLEST, 1.0 / SMALLEST)).T  # (n, 2)
+        found = np.empty(len(logs))
+        for i, pair in enumerate(logs):
+            power = 0.0
+            if self._squares > 0.0:
+                power = min(1.0, max(0.0, self._products / self._squares))
+            shape = math.exp(power * (pair[0] - self._mean[0]))
+            found[i] = self._factor.value * shape
+            self._factor.add(math.exp(pair[1]) / shape)
+            self._count += 1
+            change = pair - self._mean
+            self._mean = self._mean + change / self._count
+            self._squares += change[0] * (pair[0] - self._mean[0])
+            self._products += change[0] * (pair[1] - self._mean[1])
+        return found
+
+    def to_array(self) -> Float64:
+        """What `from_array` needs to go on, (2, n)."""
+        return np.concatenate([np.empty((2, 0)), *self._seen], axis=1)
+
+    @classmethod
+    def from_array(cls, seen: Float64) -> Calibration:
+        """The calibration that `to_array` was called on."""
+        calibration = cls()
+        calibration.calibrate(*np.array(seen, np.float64))
+        return calibration
+
+
 class TimeEvaluation:
-    """The expected times of a model, of the running mean and of the running median.
+    """The expected times of a model, calibrated too, of the running mean and of the running median.
 
     Metrics of the window that is being predicted, of all events, of the last half.  An event whose
     ends both are new is not scored: nothing has begun from which its time could be counted.
@@ -101,7 +154,8 @@ class TimeEvaluation:
     def __init__(self, log: EventLog, model: str) -> None:
         self.log = log
         self.model = model
-        self.names = (model, "running_mean", "running_median")
+        self.names = (model, "calibrated", "running_mean", "running_median")
+        self.calibration = Calibration()
         self.metrics = {part: {name: TimeMetric() for name in self.names} for part in PARTS}
         self._open_window()
 
@@ -125,7 +179,11 @@ class TimeEvaluation:
         idle, mean, median = (column[span] for column in self._trivial[0])
         scored = self._trivial[1][span]
         late = np.arange(span.start, span.stop) >= len(self.log) // 2
-        for name, values in zip(self.names, (own, mean, median), strict=True):
+        if np.isnan(own[scored]).any():
+            TimeMetric().update(own[scored], idle[scored])  # which says so
+        calibrated = np.zeros(len(own))
+        calibrated[scored] = self.calibration.calibrate(own[scored], idle[scored])
+        for name, values in zip(self.names, (own, calibrated, mean, median), strict=True):
             self.window[name].update(values[scored], idle[scored])
             self.metrics["last_half"][name].update(values[scored & late], idle[scored & late])
 
@@ -157,10 +215,11 @@ class TimeEvaluation:
             f"{part}/{name}": torch.from_numpy(metric.to_arrays()["errors"])
             for part in PARTS
             for name, metric in self.metrics[part].items()
-        }
+        } | {"calibration": torch.from_numpy(self.calibration.to_array())}
 
     def from_tensors(self, kept: Mapping[str, Tensor]) -> None:
         """Go on from what `to_tensors` gave."""
+        self.calibration = Calibration.from_array(kept["calibration"].numpy())
         for part in PARTS:
             for name in self.names:
                 errors = {"errors": kept[f"{part}/{name}"].numpy()}
@@ -218,15 +277,31 @@ def running_median(values: Float64) -> Float64:
     >>> running_median(np.array([4.0, 2.0, 9.0, 1.0])).tolist()
     [1.0, 4.0, 3.0, 4.0]
     """
-    medians = np.full(len(values), MEAN_GAP)
-    low: list[float] = []  # heap of the lower half, negated; as many as `high` or one more
-    high: list[float] = []  # heap of the upper half
+    medians, running = np.empty(len(values)), RunningMedian()
     for index, value in enumerate(values.tolist()):
-        if low:
-            middle = -low[0] if len(low) > len(high) else (high[0] - low[0]) / 2
-            medians[index] = middle
-        if len(low) == len(high):
-            heapq.heappush(low, -heapq.heappushpop(high, value))
-        else:
-            heapq.heappush(high, -heapq.heappushpop(low, -value))
+        medians[index] = running.value
+        running.add(value)
     return medians
+
+
+class RunningMedian:
+    """The median of what was added; `MEAN_GAP` before."""
+
+    def __init__(self) -> None:
+        self._low: list[float] = []  # heap of the lower half, negated; as many as the other, or
+        self._high: list[float] = []  # one more
+
+    @property
+    def value(self) -> float:
+        """The median by now."""
+        low, high = self._low, self._high
+        if not low:
+            return MEAN_GAP
+        return -low[0] if len(low) > len(high) else (high[0] - low[0]) / 2
+
+    def add(self, value: float) -> None:
+        """Take in one more value."""
+        if len(self._low) == len(self._high):
+            heapq.heappush(self._low, -heapq.heappushpop(self._high, value))
+        else:
+            heapq.heappush(self._high, -heapq.heappushpop(self._low, -value))

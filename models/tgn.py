@@ -217,7 +217,7 @@ class TGN(DynamicGNN):
         rows = np.concatenate([pairs.ends, pairs.other_dst], axis=1)  # (n, m)
         lists = (around.rows, around.mask, seconds, known)
         flat = [each.reshape(n * m, *each.shape[2:]) for each in lists]
-        near = Near(rows.ravel(), *flat, num_base=pairs.num_base)
+        near = Near(rows.ravel(), flat[0], flat[1], flat[2], flat[3], pairs.num_base)
         layers = attention.layers()
         decoder = [each for layer in self._decoder() for each in (layer.weight, layer.bias)]
         return Priced(

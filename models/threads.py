@@ -1,26 +1,28 @@
 """Threads of one process, each in compiled loops of its own, which leave Python alone meanwhile.
 
-There are as many as torch has.  The invariant: what threads write is apart, or is added up in the
-order of the parts; so as many threads give the same bits again.
+The invariant: what threads write is apart, or is added up in the order of the parts; so as many
+threads give the same bits again.  They are not torch's, whose own wait by spinning: beside them the
+small tensors of a step take many times as long wherever a core is not free.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import pairwise
 from threading import Lock
 from typing import Any
 
 import numpy.typing as npt
-import torch
 
 
 class _Pool:
     """Threads that wait for tasks: none before there is a task for them."""
 
     def __init__(self) -> None:
+        self.count = 1  # that a task may take
         self.forget()
 
     def forget(self) -> None:
@@ -43,8 +45,28 @@ os.register_at_fork(after_in_child=_POOL.forget)
 
 
 def count_threads() -> int:
-    """How many threads a task may take."""
-    return torch.get_num_threads()
+    """How many threads compiled loops may take: one, unless told otherwise."""
+    return _POOL.count
+
+
+@contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Let compiled loops take `count` threads of this process, until the block ends.
+
+    Raises:
+        ValueError: if `count` is below 1.
+
+    >>> with using_threads(3):
+    ...     spans(7, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 7, None)]
+    """
+    if count < 1:
+        raise ValueError(f"`count` must be at least 1 thread: got {count}")
+    before, _POOL.count = _POOL.count, count
+    try:
+        yield
+    finally:
+        _POOL.count = before
 
 
 def spans(count: int, least: int) -> list[slice]:

@@ -120,11 +120,20 @@ class SparseMatrix:
         return self._back[1]
 
     def weights(self, dtype: Any) -> npt.NDArray[Any]:
-        """(nnz,) the weights in a precision, rounded once and kept."""
+        """(nnz,) the weights in a precision, rounded once and kept.
+
+        Raises:
+            ValueError: if one is too large for it.
+        """
         kept = self.__dict__.setdefault("_rounded", {})
         name = np.dtype(dtype).name
         if name not in kept:
-            kept[name] = self.weight.astype(dtype)
+            with np.errstate(over="ignore"):
+                found = self.weight.astype(dtype)
+            if not np.isfinite(found).all():
+                most = np.abs(self.weight).max()
+                raise ValueError(f"weights must be numbers that {name} holds: got {most:g}")
+            kept[name] = found
         rounded: npt.NDArray[Any] = kept[name]
         return rounded
 
@@ -165,7 +174,8 @@ class SparseMatrix:
         (Defferrard et al. 2016; directed as torch_geometric's `ChebConv` with `lambda_max` 2).
 
         Raises:
-            ValueError: if `how` is none of these, or a degree that is divided by is negative.
+            ValueError: if `how` is none of these, or a sum of weights that it divides by, or takes
+                the root of, is negative; `sum` and `loops` take any weights.
         """
         if how not in NORMALISATIONS:
             raise ValueError(f"`how` must be one of {', '.join(NORMALISATIONS)}: got {how!r}")
@@ -179,19 +189,16 @@ class SparseMatrix:
         if how == "sum":
             return self
         if how == "mean":
-            total = np.bincount(self.row_of, weights=self.weight, minlength=self.num_rows)
-            return self._scaled(_inverse(total, 1.0), np.ones(self.num_columns))
+            return self._scaled(self._inverse(1.0, how), np.ones(self.num_columns))
         if how == "chebyshev":
             bare = self._keep(self.row_of != self.indices)
-            out_degree = np.bincount(bare.indices, weights=bare.weight, minlength=bare.num_columns)
-            scale = _inverse(out_degree, 0.5)
+            scale = bare.transposed._inverse(0.5, how)
             return bare._scaled(-scale, scale)
         looped = self._looped(keep=how == "gcn")
         if how == "loops":
             ones = np.ones(looped.num_edges)
             return SparseMatrix(looped.num_columns, looped.indptr, looped.indices, ones)
-        total = np.bincount(looped.row_of, weights=looped.weight, minlength=looped.num_rows)
-        scale = _inverse(total, 0.5)
+        scale = looped._inverse(0.5, how)
         return looped._scaled(scale, scale)
 
     def _keep(self, kept: Bool) -> SparseMatrix:
@@ -214,6 +221,22 @@ class SparseMatrix:
         weight = np.concatenate((base.weight, np.ones(len(new))))[order]
         return _of_keys(key[order], weight, base.num_rows, base.num_columns)
 
+    def _inverse(self, power: float, how: Normalisation) -> Float64:
+        """(rows,) `sum of the row ** -power`, and 0 where a row is empty, or all weights are 0."""
+        total = np.bincount(self.row_of, weights=self.weight, minlength=self.num_rows)
+        is_signed = np.bincount(self.row_of, weights=self.weight < 0, minlength=self.num_rows) > 0
+        wrong = np.flatnonzero(is_signed & (total <= 0))
+        if len(wrong):
+            which = "leave" if how == "chebyshev" else "come to"
+            raise ValueError(
+                f"the normalisation `{how}` cannot take negative weights that outweigh the others: "
+                f"those of the edges that {which} node {wrong[0]} sum to {total[wrong[0]]:g}; give "
+                "weights that are not negative, or take gat, which does not look at them"
+            )
+        out = np.zeros(len(total))
+        np.power(total, -power, where=total > 0, out=out)
+        return out
+
     def _scaled(self, by_row: Float64, by_column: Float64) -> SparseMatrix:
         weight = by_row[self.row_of] * self.weight * by_column[self.indices]
         return SparseMatrix(self.num_columns, self.indptr, self.indices, weight)
@@ -225,16 +248,3 @@ def _of_keys(key: Int64, weight: Float64, num_rows: int, num_columns: int) -> Sp
     counts = np.bincount(key // width, minlength=num_rows)
     indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     return SparseMatrix(num_columns, indptr, (key % width).astype(np.int32), weight)
-
-
-def _inverse(total: npt.NDArray[Any], power: float) -> Float64:
-    """`total ** -power`, and 0 where the total is 0."""
-    if (total < 0).any():
-        node = int(np.flatnonzero(total < 0)[0])
-        raise ValueError(
-            f"a graph is normalised by sums of weights, which must not be negative: node {node} "
-            f"has {total[node]}; give weights that are not negative"
-        )
-    out = np.zeros(len(total))
-    np.power(total, -power, where=total > 0, out=out)
-    return out

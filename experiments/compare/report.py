@@ -157,12 +157,13 @@ def _times(reports: Mapping[str, Sequence[Report]]) -> dict[str, Any]:
     for name, rows in reports.items():
         if all(report.get("times") for report in rows):
             model = rows[0]["config"]["model"]
-            found[name] = _over_seeds([report["times"][model] for report in rows])
-            trivial = {
-                rival: _over_seeds([report["times"][rival] for report in rows])
-                for rival in rows[0]["times"]
-                if rival != model
+            own = {model: name, "calibrated": f"{name}, calibrated"}
+            every = {
+                who: _over_seeds([report["times"][who] for report in rows])
+                for who in rows[0]["times"]
             }
+            found |= {own[who]: spread for who, spread in every.items() if who in own}
+            trivial = {who: spread for who, spread in every.items() if who not in own}
     return found | trivial
 
 

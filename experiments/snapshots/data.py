@@ -27,6 +27,7 @@ from ...datasets import (
     signal_names,
 )
 from ...storage import Scale, Snapshot, SparseMatrix, discretise, signal_snapshots, uniform
+from ...storage.signals import in_float32
 from ...stream import Bool, EventLog, Int64
 from ..door import open_log
 from .config import SnapshotConfig
@@ -124,7 +125,10 @@ def data_of_log(log: EventLog, config: SnapshotConfig) -> SnapshotData:
     for start, stop in pairwise(ends):
         events = log[start:stop]
         pairs.append(np.unique(events.src * log.num_nodes + events.dst))
-    parts = split_steps(len(snapshots) - 1, config)
+    advice = "cut the log by `count`, or into shorter periods"
+    if len(log) < 4:
+        advice = f"a log of at least 4 events makes so many snapshots, and this one has {len(log)}"
+    parts = split_steps(len(snapshots) - 1, config, advice)
     for part, steps in zip(("train on", "validate on", "test on"), parts, strict=True):
         if not any(len(pairs[step + 1]) for step in steps):
             raise ValueError(
@@ -145,16 +149,17 @@ def data_of_signal(signal: Signal, config: SnapshotConfig) -> SnapshotData:
     Values, and other features that a node has, are scaled by what the training part shows.
     """
     _check_is_no_log(signal.name, "a signal with steps of its own", config)
-    values = np.asarray(signal.values)
-    parts = split_steps(max(0, len(values) - config.lags), config)
+    values = in_float32("values", np.asarray(signal.values))
+    advice = f"take fewer `lags`, or a signal of more than {len(values)} steps"
+    parts = split_steps(max(0, len(values) - config.lags), config, advice)
     known = parts[0].stop + config.lags  # steps whose values are learned from
     scale = Scale.of(values, known, log=signal.is_count)
     extra = None
     if signal.features is not None:
-        log = bool((signal.features[:known] >= 0).all()) and signal.is_count
+        given = in_float32("features", np.asarray(signal.features))
+        log = bool((given >= 0).all()) and signal.is_count
         columns = [
-            Scale.of(column, known, log=log).apply(column)
-            for column in np.moveaxis(np.asarray(signal.features), 2, 0)
+            Scale.of(column, known, log=log).apply(column) for column in np.moveaxis(given, 2, 0)
         ]
         extra = np.stack(columns, axis=2)
     edges = signal.src, signal.dst, signal.weight
@@ -201,11 +206,13 @@ def data_of_graph(graph: StaticGraph, config: SnapshotConfig) -> SnapshotData:
     )
 
 
-def split_steps(count: int, config: SnapshotConfig) -> tuple[range, range, range]:
+def split_steps(
+    count: int, config: SnapshotConfig, advice: str = "give more snapshots"
+) -> tuple[range, range, range]:
     """The steps to train, to validate and to test on, in time order; none is empty.
 
     Raises:
-        ValueError: if there are fewer than 3 steps.
+        ValueError: if there are fewer than 3 steps; `advice` says what makes more.
 
     >>> split_steps(20, SnapshotConfig())
     (range(0, 14), range(14, 17), range(17, 20))
@@ -213,7 +220,7 @@ def split_steps(count: int, config: SnapshotConfig) -> tuple[range, range, range
     if count < 3:
         raise ValueError(
             f"there are {count} steps to predict, and training, validation and test need one each: "
-            "cut the log into more snapshots"
+            f"{advice}"
         )
     test = min(max(1, round(count * config.test_ratio)), count - 2)
     val = min(max(1, round(count * config.val_ratio)), count - test - 1)
@@ -248,7 +255,8 @@ def _with_names(
     if undirected:
         a = snapshot.adjacency
         ends = np.concatenate((a.indices, a.row_of)), np.concatenate((a.row_of, a.indices))
-        weight = np.concatenate((a.weight, a.weight))
+        back = np.where(a.indices == a.row_of, 0.0, a.weight)  # a loop goes both ways as it is
+        weight = np.concatenate((a.weight, back))
         found = replace(found, adjacency=SparseMatrix.from_edges(*ends, a.num_columns, weight))
     return found
 

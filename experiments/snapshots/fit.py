@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...datasets import Signal, StaticGraph
-from ...models.snapshots import SnapshotModel, build_snapshot_model, snapshot_options
-from ...parallel.backends import make_propagator
+from ...models.snapshots import (
+    SNAPSHOT_MODELS,
+    SnapshotModel,
+    build_snapshot_model,
+    snapshot_options,
+)
+from ...parallel.backends import BACKENDS, make_propagator
 from ...parallel.backends.choose import choose
 from ...parallel.comm import Alone, Comm, agree
 from ...stream import EventLog
-from .. import runs
-from ..keeper import Keeper, checksum, share_progress
+from ...stream.errors import did_you_mean
+from ..keeper import Keeper, check_ways, checksum, class_of, finished, kept_in
 from ..report import write_report
 from ..summary import versions
 from .config import SnapshotConfig
 from .data import SnapshotData, data_of
 from .page import render_snapshots
 from .summary import make_snapshot_report
+from .traffic import Backend
 from .trainer import NewModel, SnapshotTrainer
-
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """Which backend was taken, and why."""
-
-    name: str
-    reason: str
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def fit_snapshots(
@@ -52,7 +48,8 @@ def fit_snapshots(
 
     `source` is a log, whose links are predicted, a signal, whose values are, or a static graph,
     whose nodes have classes; or the name of one.  `model` makes a model of your own from the width
-    of the features and that of its rows; else the configuration names one in the box.
+    of the features and that of its rows; else the configuration names one in the box.  Its name in
+    the report is that of the configuration, or else of the class, in small letters.
 
     With a `folder`, config.toml, checkpoints and at the end the report are written there; `resume`
     goes on from the newest checkpoint in it, and `force` replaces the run in it, once data and
@@ -64,12 +61,13 @@ def fit_snapshots(
     Raises:
         ValueError: if the data are too short, the configuration does not fit them, the loss
             diverges, the folder holds a run or is in use, or the ranks differ.
-        CheckpointError: if the folder's checkpoint is damaged, or from another log or config.
+        CheckpointError: if the folder's checkpoint is damaged, or from another log, config, or
+            class of your own model.
+        KeyboardInterrupt: on Ctrl-C, once the last whole epoch is in the folder.
     """
-    if resume and force:
-        raise ValueError("`resume` goes on with a run and `force` replaces it: give one of them")
-    if folder is not None and not str(folder):
-        raise ValueError("`folder` must name a folder, or be None to write nothing: got ''")
+    check_ways(folder, resume, force)
+    if model is not None:
+        config = _named(config, model)
     comm = comm or Alone()
     data = data_of(source, config)
     if comm.size > 1:
@@ -99,50 +97,37 @@ def _fit(
     progress: Callable[[dict[str, Any]], None] | None,
     comm: Comm,
 ) -> dict[str, Any]:
-    writes, resumes = folder is not None and comm.rank == 0, folder is not None and resume
-    if resumes:
-        assert folder is not None
-        finished = runs.finished_report(folder, data, config) if runs.is_finished(folder) else None
-        if comm.gather_objects(finished is not None, "start")[0]:
-            return finished or {}
+    make = None if model is None else partial(model, data.in_width(), config.width)
+    known = finished(folder, resume, data, config, make, comm)
+    if known is not None:
+        return known
     backend = choose_backend(data, config, comm.size)
     propagator = make_propagator(backend.name, data.snapshots, comm, **backend.options)
     trainer = SnapshotTrainer(data, config, propagator, model or _in_the_box(data, config))
     if comm.size > 1:
         agree(comm, {"first weights of the model": checksum(trainer.net)})
-    with ExitStack() as stack:
-        keeper = None
-        if writes:  # all is valid: from here on the folder is changed
-            assert folder is not None
-            stack.enter_context(runs.locked(folder))
-            keeper = Keeper(folder, data, config)
-            if resume:
-                keeper.restore(trainer)
-            elif force:
-                runs.clear(folder)
-            else:
-                runs.check_is_free(folder)
-            keeper.begin(reading)
-        if resumes and comm.size > 1:
-            share_progress(comm, trainer)
-        _run(trainer, keeper, progress if comm.rank == 0 else None)
+    model_class = None if model is None else class_of(trainer.model)
+    ways: dict[str, Any] = {"resume": resume, "force": force, "reading": reading}
+    with kept_in(folder, data, config, trainer, comm, model_class=model_class, **ways) as keeper:
+        _run(trainer, backend, keeper, progress if comm.rank == 0 else None)
         trainer.load_best()
         outputs = {part: trainer.predict(part) for part in ("val", "test")}
         report = {} if comm.rank else make_snapshot_report(trainer, outputs, backend)
-        if writes:
-            assert folder is not None
+        report |= {} if comm.rank else {"model_class": model_class}
+        if keeper is not None and folder is not None:
             write_report(folder, report, render_snapshots)
     return report
 
 
 def _run(
     trainer: SnapshotTrainer,
+    backend: Backend,
     keeper: Keeper | None,
     progress: Callable[[dict[str, Any]], None] | None,
 ) -> None:
     """All epochs that are left."""
     epochs, steps = trainer.config.epochs, len(trainer.data.train)
-    trainer.warm_up()
+    trainer.warm_up(backend)
     while not trainer.is_over:
         trainer.run_epoch()
         if keeper is not None:
@@ -162,11 +147,53 @@ def _run(
 
 
 def choose_backend(data: SnapshotData, config: SnapshotConfig, ranks: int) -> Backend:
-    """The backend of the configuration, or for `auto` the one that the cost model picks."""
+    """The backend of the configuration, or for `auto` the one that the cost model picks.
+
+    Raises:
+        ValueError: if there is no such backend.
+    """
+    names = ("auto", *BACKENDS)
+    if config.backend not in names:
+        text = f"`backend` must be one of {', '.join(names)}: got {config.backend!r}"
+        hint = did_you_mean(config.backend, names)
+        raise ValueError(f"{text}; {hint}" if hint else text)
     if config.backend != "auto":
         return Backend(config.backend, "it was asked for", config.backend_options)
     found = choose(data.snapshots, ranks, [config.width, config.width])
     return Backend(found.backend, found.reason, {**found.options, **config.backend_options})
+
+
+RIVALS = frozenset({"persistence", "edgebank", "popularity", "mean", "majority"})
+"""Names that stand beside the model's in a report."""
+
+
+def _named(config: SnapshotConfig, model: NewModel) -> SnapshotConfig:
+    """The configuration of a run of one's own model, with a name for it.
+
+    Raises:
+        ValueError: if options are given, which only models in the box take, or the name is that of
+            one of them or of a baseline.
+        TypeError: if `model` cannot be called with two widths.
+    """
+    if isinstance(model, SnapshotModel) or not callable(model):
+        raise TypeError(
+            "`model` must be a class or a function that makes a model of two widths, so that the "
+            f"seed decides its weights: got {type(model).__name__}"
+        )
+    if config.options:
+        raise ValueError(
+            "`options` are for the models in the box: give them to your own where you make it; got "
+            f"{config.options}"
+        )
+    name = getattr(model, "__name__", "model").strip("<>_").lower()
+    name = config.model if "model" in config.model_fields_set else name
+    taken = "a baseline" if name in RIVALS else "one in the box" if name in SNAPSHOT_MODELS else ""
+    if taken:
+        raise ValueError(
+            "`model` of the configuration must be a name of its own for your model: got "
+            f"{name!r}, which is that of {taken}"
+        )
+    return config.model_copy(update={"model": name})
 
 
 def _in_the_box(data: SnapshotData, config: SnapshotConfig) -> NewModel:

@@ -58,6 +58,8 @@ class Links(Task):
         "which that is true, without the period's own pairs; AP and AUC against one of them"
     )
 
+    undefined = "no pair has a destination that was one before, and negatives to be ranked among"
+
     def __init__(self, data: SnapshotData, config: SnapshotConfig, propagator: Propagator) -> None:
         super().__init__(data, config, propagator)
         self._offsets = np.cumsum([0, *map(len, data.pairs)])

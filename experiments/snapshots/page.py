@@ -51,13 +51,14 @@ def render_snapshots(report: Mapping[str, Any]) -> str:
 
 def _subtitle(report: Mapping[str, Any]) -> str:
     snapshots, backend = report["snapshots"], report["backend"]
-    count, ranks = snapshots["snapshots"], backend["ranks"]
+    steps, ranks, count = snapshots["snapshots"], backend["ranks"], len(report["epochs"])
+    best = report["split"]["best_epoch"]
+    chosen = "the last" if best is None else f"epoch {best}, the best on validation"
     words = [
-        f"{format_number(count)} {_plural('snapshot', count)}",
+        f"{format_number(steps)} {_plural('snapshot', steps)}",
         f"{format_number(snapshots['nodes'])} nodes",
         f"backend {backend['name']} on {ranks} {_plural('rank', ranks)}",
-        f"{len(report['epochs'])} epochs, tested once with the weights of epoch "
-        f"{report['split']['best_epoch']}, the best on validation",
+        f"{count} {_plural('epoch', count)}, tested once with the weights of {chosen}",
     ]
     return ", ".join(words)
 
@@ -135,7 +136,7 @@ def _charts(report: Mapping[str, Any]) -> str:
             epochs,
             f"Validation {metric.upper()}",
             {"validation": f"val_{metric}"},
-            f"best after epoch {best}",
+            "none is the best" if best is None else f"best after epoch {best}",
             _floor(report),
         ),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -14,8 +14,13 @@ from ..report import format_number
 from .summary import COUNTS, LOWER, PARTS, format_bytes
 
 
-def show_snapshots(console: Console, report: Mapping[str, Any], place: str) -> None:
-    """Prints the scores of the model and each baseline, the best in bold, and who beats whom."""
+def show_snapshots(
+    console: Console, report: Mapping[str, Any], place: str, told: Sequence[str] = ()
+) -> None:
+    """Prints the scores of the model and each baseline, the best in bold, and who beats whom.
+
+    Notes that are not `told` yet follow.
+    """
     metrics, model = report["metrics"], report["config"]["model"]
     names = [name for name in metrics[model]["test"] if name not in COUNTS]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -41,4 +46,7 @@ def show_snapshots(console: Console, report: Mapping[str, Any], place: str) -> N
     sent = format_bytes(throughput["bytes_an_epoch"])
     ranks = f"{backend['ranks']} rank{'s' if backend['ranks'] > 1 else ''}"
     console.print(Text(f"backend {backend['name']} on {ranks}: {sent} sent in an epoch"))
+    for note in report["notes"]:
+        if note not in told:
+            console.print(Text(f"note: {note}"))
     console.print(Text(f"report: {place}"), soft_wrap=True)

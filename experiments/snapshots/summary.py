@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from ..report import to_plain
 from ..summary import TIE_RULE, versions
 from .tasks import Outputs, Task
-from .traffic import balance, by_purpose, bytes_of
+from .traffic import Backend, Maker, balance, by_purpose
 from .trainer import SnapshotTrainer, mean_of
-
-if TYPE_CHECKING:
-    from .fit import Backend
 
 PARTS = {"test": "test", "val": "validation"}
 """The parts that are scored, with the words for them."""
@@ -28,8 +27,14 @@ COUNTS = ("answers", "unscored")
 def make_snapshot_report(
     trainer: SnapshotTrainer, outputs: Mapping[str, Outputs], backend: Backend
 ) -> dict[str, Any]:
-    """The report of a run whose epochs are done, in JSON's own types."""
+    """The report of a run whose epochs are done, in JSON's own types.
+
+    Bytes, balance and seconds of an epoch are those of the last `Maker` of epochs; `backend` is
+    what the test ran over.
+    """
     data, config, done, task = trainer.data, trainer.config, trainer.done, trainer.task
+    maker = done.makers[-1]
+    epochs = done.epochs[maker.first - 1 :]
     best = None if done.best is None else done.epochs[done.best]
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     for part, found in outputs.items():
@@ -56,18 +61,19 @@ def make_snapshot_report(
             },
             "split": _split(trainer) | {"best_epoch": None if best is None else best["epoch"]},
             "backend": {
-                "name": backend.name,
-                "ranks": trainer.comm.size,
-                "reason": backend.reason,
-                "options": dict(backend.options),
+                "name": maker.backend,
+                "ranks": maker.ranks,
+                "reason": maker.reason,
+                "options": maker.options,
+                "epochs": _spans(done.makers, done.epoch),
             },
             "traffic": by_purpose(done.ranks),
-            "balance": balance(trainer.propagator, data, config.width, done.ranks),
+            "balance": balance(maker, done.ranks),
             "throughput": {
                 "seconds": done.seconds,
-                "train_seconds_an_epoch": mean_of(e["train_seconds"] for e in done.epochs),
-                "bytes_an_epoch": mean_of(e["bytes"] for e in done.epochs),
-                "bytes_before_training": bytes_of(trainer.set_up),
+                "train_seconds_an_epoch": mean_of(e["train_seconds"] for e in epochs),
+                "bytes_an_epoch": mean_of(e["bytes"] for e in epochs),
+                "bytes_before_training": maker.set_up,
             },
             "ranking": {
                 "what": task.words,
@@ -76,7 +82,7 @@ def make_snapshot_report(
             },
             "config": config.model_dump(),
             "versions": versions(),
-            "notes": list(data.notes),
+            "notes": [*data.notes, *_makers(trainer, backend), *_unmeasured(trainer)],
         }
     )
 
@@ -85,7 +91,9 @@ def verdict(
     task: Task, metrics: Mapping[str, Mapping[str, Mapping[str, float]]], model: str
 ) -> list[str]:
     """Whom the model beats on the test part by the task's metric, a sentence a baseline."""
-    own = metrics[model]["test"][task.metric]
+    own, metric = metrics[model]["test"][task.metric], task.metric.upper()
+    if not np.isfinite(own):
+        return [f"{metric} of the test part is -: {task.undefined}, so nothing is compared"]
     lines = []
     for name, scores in metrics.items():
         if name != model:
@@ -93,8 +101,39 @@ def verdict(
             won = task.is_better(own, theirs)
             word = "beats" if won else "does not beat"
             figures = f"{own:.4f} against {theirs:.4f}"
-            lines.append(f"{model} {word} {name} on {task.metric.upper()}: {figures}")
+            lines.append(f"{model} {word} {name} on {metric}: {figures}")
     return lines
+
+
+def _spans(makers: Sequence[Maker], last: int) -> dict[str, str]:
+    """Who made which epochs, in words: {"1 to 3": "tensor on 2 ranks"}."""
+    ends = [*(maker.first for maker in makers), last + 1]
+    spans = (f"{a}" if a + 1 == b else f"{a} to {b - 1}" for a, b in pairwise(ends))
+    return {span: str(maker) for span, maker in zip(spans, makers, strict=True)}
+
+
+def _makers(trainer: SnapshotTrainer, backend: Backend) -> list[str]:
+    """What is to be said of a run that was gone on with on other ranks, or over another backend."""
+    makers, notes = trainer.done.makers, []
+    if len(makers) > 1:
+        spans = _spans(makers, trainer.done.epoch).items()
+        made = ", ".join(f"{span} by {maker}" for span, maker in spans)
+        notes.append(
+            f"epochs {made}: bytes, balance and seconds of an epoch are those of {makers[-1]}"
+        )
+    here = replace(makers[-1], backend=backend.name, ranks=trainer.comm.size)
+    if str(here) != str(makers[-1]):
+        notes.append(f"tested by {here}, after all epochs were done by {makers[-1]}")
+    return notes
+
+
+def _unmeasured(trainer: SnapshotTrainer) -> list[str]:
+    if trainer.done.best is not None:
+        return []
+    return [
+        f"{trainer.task.metric.upper()} of the validation part is -: {trainer.task.undefined}, so "
+        "the weights of the last epoch were tested"
+    ]
 
 
 def _split(trainer: SnapshotTrainer) -> dict[str, Any]:

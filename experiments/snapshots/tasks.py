@@ -30,6 +30,7 @@ class Task(ABC):
     metric: ClassVar[str]  # by which epochs are compared
     higher: ClassVar[bool] = False  # whether more of it is better
     words: ClassVar[str]  # what is scored, in a sentence
+    undefined: ClassVar[str]  # why the metric may be no number
 
     def __init__(self, data: SnapshotData, config: SnapshotConfig, propagator: Propagator) -> None:
         self.data = data
@@ -68,6 +69,7 @@ class Values(Task):
 
     metric = "mse"
     words = "errors are in deviations of the training part, a node and step each"
+    undefined = "an error is too large for a number"
 
     def head(self, width: int) -> nn.Module:
         """(n, width) -> (n, 1)."""
@@ -89,12 +91,14 @@ class Values(Task):
         scale = self.data.scale
         found = np.stack([outputs[step] for step in sorted(outputs)])  # (steps, V)
         wanted = np.stack([self._target(step) for step in sorted(outputs)]).astype(np.float64)
-        scores = {
-            "mse": float(((found - wanted) ** 2).mean()),
-            "mae": float(np.abs(found - wanted).mean()),
-        }
-        if scale is not None:
-            scores["mae_in_units"] = float(np.abs(scale.undo(found) - scale.undo(wanted)).mean())
+        with np.errstate(over="ignore"):  # an error that is too large is infinite
+            scores = {
+                "mse": float(((found - wanted) ** 2).mean()),
+                "mae": float(np.abs(found - wanted).mean()),
+            }
+            if scale is not None:
+                apart = np.abs(scale.undo(found) - scale.undo(wanted))
+                scores["mae_in_units"] = float(apart.mean())
         return scores | {"answers": found.size}
 
     def baselines(self, part: str) -> dict[str, dict[str, float]]:
@@ -134,6 +138,7 @@ class Classes(Task):
     metric = "accuracy"
     higher = True
     words = "a node is right if its class has the highest output"
+    undefined = "no node is in it"
 
     def head(self, width: int) -> nn.Module:
         """(n, width) -> (n, classes)."""

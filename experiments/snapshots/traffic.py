@@ -1,8 +1,13 @@
-"""What the ranks of a run did: rows, work and bytes of each, and how even that is."""
+"""What the ranks of a run did: rows, work and bytes of each, and how even that is.
+
+A run may be gone on with on other ranks or over another backend: a figure is told with the `Maker`
+of the epochs that it is of.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from time import process_time
 from typing import Any
 
@@ -13,6 +18,37 @@ from ...parallel.backends import Propagator
 from ...parallel.backends.task import TaskPropagator
 from ...parallel.backends.tensor import TensorPropagator
 from .data import SnapshotData
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Which backend was taken, and why."""
+
+    name: str
+    reason: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Maker:
+    """What made the epochs from `first` on."""
+
+    first: int  # epoch, from 1
+    backend: str
+    ranks: int
+    reason: str
+    options: dict[str, Any]
+    rows: list[int]  # of nodes, of each rank
+    work: list[float]  # see `work`
+    set_up: int  # bytes of all ranks before training
+
+    def is_like(self, other: Maker) -> bool:
+        """Whether both do the same."""
+        mine, theirs = ((m.backend, m.ranks, m.options) for m in (self, other))
+        return mine == theirs
+
+    def __str__(self) -> str:
+        return f"{self.backend} on {self.ranks} rank{'s' if self.ranks > 1 else ''}"
 
 
 class Watch:
@@ -37,18 +73,14 @@ class Watch:
         return {"cpu_seconds": seconds, "bytes": moved}
 
 
-def balance(
-    propagator: Propagator, data: SnapshotData, width: int, ranks: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def balance(maker: Maker, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What each rank holds and does in an epoch of training, and the largest over the mean.
 
-    `work` is that of one product of `width` columns with each snapshot, in edges times columns.
     `ranks` are what `Watch.end` gave on each.
     """
-    rows = propagator.ownership.rows
-    found: dict[str, list[float]] = {
-        "rows": [len(nodes) for nodes in rows],
-        "work": work(propagator, data, width),
+    found: dict[str, Sequence[float]] = {
+        "rows": maker.rows,
+        "work": maker.work,
         "bytes": [sum(sent for _, sent in one["bytes"].values()) for one in ranks],
         "cpu_seconds": [one["cpu_seconds"] for one in ranks],
     }
@@ -56,7 +88,10 @@ def balance(
 
 
 def work(propagator: Propagator, data: SnapshotData, width: int) -> list[float]:
-    """Edges times columns that each rank multiplies: its slice of all edges, or all of its own."""
+    """Edges times columns that each rank multiplies: its slice of all edges, or all of its own.
+
+    It is that of one product of `width` columns with each snapshot.
+    """
     degree = np.sum([snapshot.adjacency.degree for snapshot in data.snapshots], axis=0)  # (V,)
     if isinstance(propagator, TensorPropagator):
         columns = propagator.layout.widths(width)

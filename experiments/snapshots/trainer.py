@@ -29,7 +29,7 @@ from .config import SnapshotConfig
 from .data import SnapshotData
 from .links import Links
 from .tasks import Classes, Task, Values
-from .traffic import Watch
+from .traffic import Backend, Maker, Watch, bytes_of, work
 
 NewModel: TypeAlias = Callable[[int, int], SnapshotModel]
 """Makes a model from the width of the features and that of its rows."""
@@ -46,6 +46,7 @@ class Done:
     seconds: float = 0.0
     epochs: list[dict[str, Any]] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)  # traffic of the last epoch
+    makers: list[Maker] = field(default_factory=list)  # in turn, where ranks or backend change
 
 
 class SnapshotTrainer:
@@ -72,7 +73,6 @@ class SnapshotTrainer:
         )
         self.done = Done()
         self.best: dict[str, Tensor] = {}
-        self.set_up: list[dict[str, Any]] = []  # what the ranks sent in `warm_up`
         self._inputs: dict[int, Tensor] = {}  # kept, so that a model may know them again
 
     @property
@@ -82,7 +82,7 @@ class SnapshotTrainer:
         assert isinstance(model, SnapshotModel)
         return model
 
-    def warm_up(self) -> None:
+    def warm_up(self, backend: Backend) -> None:
         """See every snapshot once, so that what is done once is no part of an epoch."""
         watch = Watch(self.comm)
         state: State = ()
@@ -90,7 +90,20 @@ class SnapshotTrainer:
         with torch.no_grad():
             for step in range(self.data.val.stop):
                 _, state = self._forward(step, state)
-        self.set_up = self.comm.gather_objects(watch.end(), "balance")
+        set_up = bytes_of(self.comm.gather_objects(watch.end(), "balance"))
+        if self.is_over and self.done.makers:
+            return  # the epochs are those of others
+        made, last = self.done.makers, self.done.makers[-1:]
+        maker = Maker(
+            self.done.epoch + 1,
+            *(backend.name, self.comm.size, backend.reason, dict(backend.options)),
+            [len(nodes) for nodes in self.propagator.ownership.rows],
+            work(self.propagator, self.data, self.config.width),
+            set_up,
+        )
+        if last and last[0].is_like(maker):
+            maker.first = made.pop().first
+        made.append(maker)
 
     def run_epoch(self) -> None:
         """Train for an epoch, validate, and keep the weights if they are the best so far."""
@@ -167,9 +180,11 @@ class SnapshotTrainer:
             self.optimiser.step()
             value = float(self.propagator.total(mean))
             if value != value or abs(value) == float("inf"):
+                advice = "the model diverges, try a smaller `learning_rate`"
+                if not self.done.epoch and first == steps.start:  # nothing was learned yet
+                    advice = "features or targets are too large for the numbers, scale them"
                 raise ValueError(
-                    f"the loss is {value} in epoch {self.done.epoch + 1} at step {first}: the "
-                    "model diverges, try a smaller `learning_rate`"
+                    f"the loss is {value} in epoch {self.done.epoch + 1} at step {first}: {advice}"
                 )
             total, answers = total + value * counted, answers + counted
         return total / max(answers, 1)
@@ -210,6 +225,7 @@ class SnapshotTrainer:
         self.best = below("best", tensors)
         set_moments(self.optimiser, below("optimiser", tensors))
         self.done = Done(**meta["progress"])
+        self.done.makers = [Maker(**maker) for maker in meta["progress"].get("makers", ())]
 
 
 def mean_of(values: Iterable[float]) -> float | None:

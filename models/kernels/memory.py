@@ -14,6 +14,7 @@ from .linear import Floats, add_product, add_products
 from .tiles import add_outer, add_rows, widen
 
 EVENTS = 16  # of a level at a time
+ENDS = 64  # at a time in products of all of them, so that a strip of columns stays close
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -159,14 +160,20 @@ def gru_backward(
 def gru_weights(
     read: Floats,  # (2 n, c) as kept
     slopes: Floats,  # (2 n, g) the gradient of the pre-activations
-    by_three: Floats,  # to be added to, (3 width, c): by what is read, of the last three
-    by_part: Floats,  # to be added to, (width, width): by own memory, of new's own part
+    tail: Floats,  # (3 width, t) of what is told, the transpose of the forward pass's
+    by_three: Floats,  # to be added to, (3 width, c): by weights of the last three
+    by_part: Floats,  # to be added to, (width, width): by those of new's own part
+    by_told: Floats,  # to be added to, (2 n, t); (0, t) if it is not wanted
 ) -> None:
-    """The gradients of the weights."""
+    """The gradients of the weights, and of what is told."""
     widen()
     width = len(by_part)
-    add_outer(slopes[:, width : 4 * width], read, by_three, len(read))
-    add_outer(slopes[:, :width], read[:, :width], by_part, len(read))
+    for start in range(0, len(read), ENDS):
+        count = min(ENDS, len(read) - start)
+        reads, slope = read[start : start + count], slopes[start : start + count]
+        add_outer(slope[:, width : 4 * width], reads, by_three, count)
+        add_outer(slope[:, :width], reads[:, :width], by_part, count)
+    add_rows(tail, slopes[:, width:], by_told, len(by_told))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})

@@ -30,7 +30,7 @@ from ..kernels.memory import (
 )
 from ..padding import LANES, PART, up
 from ..rows import product
-from ..threads import together
+from ..threads import added, together
 
 
 def scan_gru(chain: Chain, memory: Tensor, told: Tensor, cell: nn.GRUCell) -> Tensor:
@@ -142,9 +142,9 @@ class _Gru(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         into, back, read, gates = ctx.saved_tensors
         chain: Chain = ctx.chain
-        parts, cuts = ctx.parts, ctx.cuts
+        parts: list[tuple[Int64, Int64]] = ctx.parts
+        cuts: list[slice] = ctx.cuts
         width, columns = grad.shape[1], into.shape[1]
-        three = slice(width, 4 * width)
         own = grad.new_zeros(4 * width, up(width, LANES))
         own[:width, :width] = back[2 * width :]
         own[width:, :width] = into[:, :width]
@@ -155,30 +155,29 @@ class _Gru(Function):
         grad = grad.clone(memory_format=torch.contiguous_format)
         lists = grad.numpy(), chain.ends, chain.writes
         kept = [each.numpy() for each in (read, gates, slopes)]
+        tail = grad.new_zeros(3 * width, up(columns - 2 * width, LANES))
+        tail[:, : columns - 2 * width] = into[:, 2 * width :]
+        ways = own.numpy(), other.numpy()
+        size = len(slopes) if ctx.needs_input_grad[2] else 0
+        by_placed = grad.new_zeros(size, tail.shape[1])
         sums = grad.new_zeros(len(parts), 3 * width, read.shape[1])
         own_sums = grad.new_zeros(len(parts), width, width)
 
         def of(part: int) -> None:
             reads, gate, slope = (each[cuts[part]] for each in kept)
-            ways = own.numpy(), other.numpy()
             gru_backward(*lists, *parts[part], *ways, reads, gate, slope)
-            if len(parts) > 1:
-                gru_weights(reads, slope, sums[part].numpy(), own_sums[part].numpy())
+            by_weights = sums[part].numpy(), own_sums[part].numpy(), by_placed[cuts[part]].numpy()
+            gru_weights(reads, slope, tail.numpy(), *by_weights)
 
         together([partial(of, part) for part in range(len(parts))])
-        if len(parts) > 1:
-            by_three, by_part = sums.sum(0), own_sums.sum(0)
-        else:
-            by_three = slopes[:, three].t() @ read  # (3 width, columns + 1 or more)
-            by_part = slopes[:, :width].t() @ read[:, :width]
+        by_three, by_part = (torch.from_numpy(added(list(e.numpy()))) for e in (sums, own_sums))
         by_back = torch.cat([by_three[: 2 * width, :width], by_part])
         by_bias = torch.cat([by_three[: 2 * width, columns], slopes[:, :width].sum(0)])
         by_told = None
         if ctx.needs_input_grad[2]:
-            by_placed = slopes[:, three] @ into[:, 2 * width :]  # (2 n, told)
-            by_told = grad.new_empty(len(chain), 2, by_placed.shape[1])
-            order = np.concatenate([order for order, _ in parts])
-            by_told[torch.from_numpy(order)] = by_placed.view_as(by_told)
+            by_told = grad.new_empty(len(chain), 2, columns - 2 * width)
+            order = torch.from_numpy(np.concatenate([order for order, _ in parts]))
+            by_told[order] = by_placed.view(len(chain), 2, -1)[..., : columns - 2 * width]
         return (
             *(None, None, by_told, by_three[:, :columns].contiguous(), by_back),
             *(by_three[:, columns].contiguous(), by_bias),

@@ -6,6 +6,7 @@ gradient of written rows only.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from torch.autograd import Function
 
 from ..kernels.point_process import pair_losses, pair_losses_back
 from ..pairs import Pairs
+from ..threads import added, spans, together
+
+LEAST = 64  # events that are worth a thread
 
 
 def losses_of_pairs(
@@ -60,25 +64,22 @@ class _Losses(Function):
         slope = np.empty((n, 1 + valid.shape[1], num_kinds), both.dtype)
         by_psi = np.empty((n, num_kinds), both.dtype)
         rate, losses = states.new_empty(n), states.new_empty(n)
-        pair_losses(
-            states.numpy(),
-            rows,
-            valid,
-            pairs.kind,
-            sums,
-            bias.numpy(),
-            psi.numpy(),
-            between,
-            turned,
-            slope,
-            by_psi,
-            rate.numpy(),
-            losses.numpy(),
-        )
+        of_event = rows, valid, pairs.kind
+        weights = sums, bias.numpy(), psi.numpy(), between
+        found = slope, by_psi, rate.numpy(), losses.numpy()
+        cuts = spans(n, LEAST)
+
+        def of(cut: slice) -> None:
+            pair_losses(
+                *(states.numpy(), *(each[cut] for each in of_event), *weights),
+                *(turned[cut], *(each[cut] for each in found)),
+            )
+
+        together([partial(of, cut) for cut in cuts])
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(states)
             ctx.rows, ctx.num_base = rows, pairs.num_base
-            ctx.kept = sums, between, turned, slope, by_psi
+            ctx.kept, ctx.cuts = (sums, between, turned, slope, by_psi), cuts
         ctx.mark_non_differentiable(rate)
         return losses, rate
 
@@ -89,24 +90,19 @@ class _Losses(Function):
         n, (num_kinds, width) = len(grad), sums.shape
         pull = grad.contiguous().numpy()
         # zeros that are fetched where they are touched: base rows stay untouched
-        by_state = np.zeros(states.shape, sums.dtype)
+        by_state = [np.zeros(states.shape, sums.dtype) for _ in ctx.cuts]
         by_omega = np.empty((n, num_kinds, width), sums.dtype)
         centred = np.empty((n if len(between) else 0, 2, width), sums.dtype)
         by_turned = np.zeros(turned.shape, sums.dtype)
-        pair_losses_back(
-            states.numpy(),
-            ctx.rows,
-            ctx.num_base,
-            sums,
-            between,
-            turned,
-            slope,
-            pull,
-            by_state,
-            by_omega,
-            centred,
-            by_turned,
-        )
+
+        def of(part: int, cut: slice) -> None:
+            pair_losses_back(
+                *(states.numpy(), ctx.rows[cut], ctx.num_base, sums, between),
+                *(turned[cut], slope[cut], pull[cut], by_state[part]),
+                *(by_omega[cut], centred[cut], by_turned[cut]),
+            )
+
+        together([partial(of, part, cut) for part, cut in enumerate(ctx.cuts)])
         by_between = None
         if len(between):
             each = torch.from_numpy(by_turned).transpose(0, 1).flatten(1, 2)  # (kinds, 2 n, width)
@@ -115,6 +111,10 @@ class _Losses(Function):
         by_sums = torch.from_numpy(by_omega).sum(0) / 2
         by_bias = torch.from_numpy(slope.sum(1).T @ pull)
         return (
-            *(None, torch.from_numpy(by_state), torch.cat([by_sums, by_sums], 1)),
+            *(
+                None,
+                torch.from_numpy(added(by_state, ctx.num_base)),
+                torch.cat([by_sums, by_sums], 1),
+            ),
             *(by_bias, torch.from_numpy(pull @ by_psi), by_between),
         )

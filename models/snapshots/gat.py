@@ -28,6 +28,8 @@ class GAT(SnapshotModel):
         super().__init__()
         if len(widths) < 2:
             raise ValueError(f"`widths` must name the input and an output: got {list(widths)}")
+        if heads < 1:
+            raise ValueError(f"`heads` must be at least 1: got {heads}")
         for width in widths[1:-1]:
             if width % heads:
                 raise ValueError(f"`widths` within must be multiples of {heads} heads: got {width}")

@@ -29,7 +29,13 @@ def _sage(in_width: int, width: int, *, layers: int = 2) -> SAGE:
 
 
 def _gat(in_width: int, width: int, *, layers: int = 2, heads: int = 2) -> GAT:
-    return GAT(_widths(in_width, width, layers), heads)
+    widths = _widths(in_width, width, layers)
+    if heads > 0 and layers > 1 and width % heads:
+        raise ValueError(
+            f"`width` must be a multiple of the model's `heads`, which stand side by side: got "
+            f"width {width} for {heads} heads"
+        )
+    return GAT(widths, heads)
 
 
 SNAPSHOT_MODELS: Mapping[str, Callable[..., SnapshotModel]] = MappingProxyType(
@@ -85,11 +91,12 @@ def build_snapshot_model(name: str, in_width: int, width: int, **options: Any) -
             hint = did_you_mean(option, known, otherwise=f"it has {sorted(known)}")
             raise ValueError(f"model {name!r} has no option {option!r}: {hint}")
         usual, given = known[option], options[option]
-        fits = isinstance(given, int | float if isinstance(usual, float) else type(usual))
-        if usual is not None and (not fits or isinstance(given, bool) != isinstance(usual, bool)):
-            kind = type(usual).__name__
+        kind = int if usual is None else type(usual)  # None: a number that the widths give
+        fits = isinstance(given, int | float if kind is float else kind)
+        if not fits or isinstance(given, bool) != (kind is bool):
+            like = "" if usual is None else f", as {usual}"
             raise ValueError(
-                f"option {option!r} of {name!r} must be {kind}, as {usual}: got {given!r}"
+                f"option {option!r} of {name!r} must be {kind.__name__}{like}: got {given!r}"
             )
     for argument, value in (("in_width", in_width), ("width", width)):
         if value < 1:

@@ -226,11 +226,12 @@ def test_who_beats_whom_is_in_the_terminal() -> None:
 
 def test_expected_times_stand_beside_trivial_ones() -> None:
     report = _report("dyrep", 0, 0.5, 0.6)
-    for name, error in (("dyrep", 4.0), ("running_mean", 0.5), ("running_median", 0.25)):
+    errors = {"dyrep": 4.0, "calibrated": 0.75, "running_mean": 0.5, "running_median": 0.25}
+    for name, error in errors.items():
         part = {"mae": error, "median_ae": error / 2, "events": 9}
         report["times"][name] = {"overall": part, "last_half": part}
     found = make_comparison({"a": [report]}, {"a": {}}, ["edgebank"], TrainConfig())
-    assert list(found["times"]) == ["a", "running_mean", "running_median"]
+    assert list(found["times"]) == ["a", "a, calibrated", "running_mean", "running_median"]
     page = _Page(render_comparison(found))
     assert page.bold.count("0.2500") == page.bold.count("0.1250") == 2 and "4.0000" not in page.bold
     console = Console(width=200, record=True, file=io.StringIO())
@@ -295,7 +296,8 @@ def test_a_row_has_the_figures_of_its_runs(whole: Path) -> None:
     assert found["rows"][1]["settings"] == {"width": 6, "intensity": "linear"}
     assert found["scoring"]["data_checksum"] == LOG.checksum
     assert "expected" not in found and set(found["times"]) == {
-        *(*ROWS.split(","), "running_mean", "running_median")
+        *(name + suffix for name in ROWS.split(",") for suffix in ("", ", calibrated")),
+        *("running_mean", "running_median"),
     }
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from neutronstream.experiments.fit import fit
 from neutronstream.experiments.learn import make_executor, make_model
 from neutronstream.experiments.times import (
+    Calibration,
     TimeEvaluation,
     TimeMetric,
     realised_idle,
@@ -148,7 +149,46 @@ def test_windows_and_resumes_do_not_change_the_figures() -> None:
     assert whole["running_median"]["overall"]["mae"] == pytest.approx(
         (errors.sum() + first) / scored.sum()
     )
-    assert list(windows[0]) == ["time_mae", "time_mae_running_mean", "time_mae_running_median"]
+    rivals = ("calibrated", "running_mean", "running_median")
+    assert list(windows[0]) == ["time_mae", *(f"time_mae_{name}" for name in rivals)]
+
+
+def naive_calibration(expected: list[float], realised: list[float]) -> list[float]:
+    """From the definition, all that came before looked at anew for each event."""
+    found: list[float] = []
+    ratios: list[float] = []
+    for i in range(len(expected)):
+        x, y = (np.log(values[:i]) for values in (expected, realised))
+        slope = 0.0
+        if i and np.var(x) > 0.0:
+            slope = float(np.clip(np.mean((x - x.mean()) * (y - y.mean())) / np.var(x), 0.0, 1.0))
+        shape = np.exp(slope * (np.log(expected[i]) - (x.mean() if i else 0.0)))
+        found.append((statistics.median(ratios) if ratios else 1.0) * shape)
+        ratios.append(realised[i] / shape)
+    return found
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
+def test_what_is_expected_is_calibrated_by_the_events_before(sign: float) -> None:
+    rng = np.random.default_rng(2)
+    realised = rng.exponential(size=120)
+    expected = 1e3 * realised**sign * np.exp(rng.normal(size=120))
+    found = Calibration().calibrate(expected, realised)
+    np.testing.assert_allclose(found, naive_calibration(expected.tolist(), realised.tolist()))
+    cut = Calibration()
+    parts = [cut.calibrate(expected[span], realised[span]) for span in (slice(50), slice(50, 90))]
+    parts.append(Calibration.from_array(cut.to_array()).calibrate(expected[90:], realised[90:]))
+    assert np.concatenate(parts).tolist() == found.tolist()
+    errors = np.abs([found, running_median(realised)] - realised)[:, 60:].mean(1)
+    if sign == 1.0:
+        assert errors[0] < errors[1]
+    elif sign == -1.0:  # what is expected tells less than nothing: the median is left
+        assert found[60:].tolist() == pytest.approx(running_median(realised)[60:].tolist())
+
+
+def test_times_of_nothing_or_without_end_are_calibrated_to_numbers() -> None:
+    found = Calibration().calibrate(np.array([0.0, 1e300, 0.0, 1.0]), np.ones(4))
+    assert np.isfinite(found).all()
 
 
 def test_a_window_of_first_events_has_no_figures() -> None:

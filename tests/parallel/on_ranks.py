@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from neutronstream.models import DynamicGNN, build
+from neutronstream.models.threads import using_threads
 from neutronstream.parallel import FusedExecutor, LevelExecutor, comm
 from neutronstream.parallel.costs import Costs
 from neutronstream.stream import EventLog
@@ -38,7 +39,8 @@ def new_model(name: str, log: EventLog) -> DynamicGNN:
 def difference(ranks: comm.Comm, log: EventLog, name: str, executor: str) -> dict[str, Any]:
     """How far a run over all ranks is from one that each makes for itself."""
     settings: dict[str, Any] = {"learning_rate": 0.01, "size": 40, "num_candidates": 3}
-    alone = run(log, partial(new_model, name, log), executor, **settings)
+    with using_threads(1):
+        alone = run(log, partial(new_model, name, log), executor, **settings)
     ours = run(log, partial(new_model, name, log), executor, comm=ranks, **settings)
     worst = max(
         float((value - ours.values[key]).abs().max()) / max(1.0, float(value.abs().max()))
@@ -58,10 +60,11 @@ def main() -> None:
     torch.set_num_threads(1)
     which = sys.argv[1] if len(sys.argv) > 1 else "levels"
     models = sys.argv[2].split(",") if len(sys.argv) > 2 else MODELS
+    threads = int(sys.argv[3]) if len(sys.argv) > 3 else 1  # of each rank
     LOGS["uci"] = real_log("uci", 150)
     free = Costs(event=1.0, message=0.0, byte=0.0)  # so that all that can be shared is
     LevelExecutor.costs = FusedExecutor.costs = free
-    with comm.connect(os.environ) as ranks:
+    with comm.connect(os.environ) as ranks, using_threads(threads):
         found = {
             f"{name} {model}": difference(ranks, log, model, which)
             for name, log in LOGS.items()

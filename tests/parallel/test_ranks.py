@@ -13,9 +13,9 @@ from ..ranks import finish, start
 SCRIPT = Path(__file__).with_name("on_ranks.py")
 
 
-def on_ranks(count: int, executor: str, launcher: str = "mpiexec") -> dict[str, Any]:
+def on_ranks(count: int, executor: str, launcher: str = "mpiexec", *more: str) -> dict[str, Any]:
     """What the script printed, run on `count` ranks."""
-    code, out, err = finish(start(launcher, count, SCRIPT, executor), 240)
+    code, out, err = finish(start(launcher, count, SCRIPT, executor, *more), 240)
     assert code == 0, out + err
     result: dict[str, Any] = json.loads(out.splitlines()[-1])
     return result

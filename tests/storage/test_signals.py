@@ -78,7 +78,7 @@ def test_wrong_signals_are_named() -> None:
         signal_snapshots(*EDGE, VALUES, extra=np.ones((4, 2, 1)))
     holes = VALUES.copy()
     holes[3, 1] = np.nan
-    with pytest.raises(ValueError, match="`values` must be finite: step 3 has one of node 1"):
+    with pytest.raises(ValueError, match=r"`values` must be finite .*: step 3 has nan of node 1"):
         signal_snapshots(*EDGE, holes)
     with pytest.raises(ValueError, match="one array for all steps, or 5: got 2, 2 and 2"):
         signal_snapshots([[0], [0]], [[1], [1]], None, VALUES)
@@ -86,3 +86,54 @@ def test_wrong_signals_are_named() -> None:
         Scale.of(VALUES, 6)
     with pytest.raises(ValueError, match="`log` needs values above -1: the least is -5"):
         Scale.of(-VALUES[:, :1], 5, log=True)
+
+
+RING = [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "weight"),
+    [
+        ([0, 1], [1, 0], [2.5, 1]),
+        (np.array([0, 1]), np.array([1, 0]), np.array([2.5, 1])),
+        (RING, None, [2.5, 1]),
+        (np.array(RING), None, np.array([2.5, 1])),
+        ([np.array(RING)], None, [[2.5, 1]]),
+        ([RING] * 5, None, [[2.5, 1]] * 5),
+        (np.array([RING] * 5), None, np.array([[2.5, 1]] * 5)),
+    ],
+)
+def test_edges_are_taken_as_users_have_them(src: Any, dst: Any, weight: Any) -> None:
+    for snapshot in signal_snapshots(src, dst, weight, VALUES, lags=2):
+        assert snapshot.adjacency.dense().tolist() == [[0, 1], [2.5, 0]]
+
+
+def test_a_graph_without_edges_is_one() -> None:
+    for src, dst in (([], []), (np.empty((2, 0)), None)):
+        found = signal_snapshots(src, dst, None, VALUES, lags=2)
+        assert [s.adjacency.num_edges for s in found] == [0, 0, 0]
+
+
+def test_what_is_no_edge_index_is_named() -> None:
+    with pytest.raises(ValueError, match=r"must be an edge index \(2, edges\), .*: got \(3, 2\)"):
+        signal_snapshots(np.ones((3, 2), int), None, None, VALUES)
+    with pytest.raises(ValueError, match=r"got \(2,\) at place 0"):
+        signal_snapshots([0, 1], None, None, VALUES)
+
+
+def test_values_that_float32_does_not_hold_are_named_and_warn_of_nothing() -> None:
+    for name, given in (("values", VALUES.astype(float)), ("extra", np.ones((5, 2, 1)))):
+        given[2, 1] = 1e39
+        values, extra = (given, None) if name == "values" else (VALUES, given)
+        with pytest.raises(
+            ValueError, match=rf"`{name}` must be finite .*: step 2 has 1e\+39 of n"
+        ):
+            signal_snapshots(*EDGE, values, extra=extra)
+
+
+def test_values_at_the_end_of_float32_are_scaled_and_back() -> None:
+    values = VALUES * np.float32(6e36)  # the largest is 3e38
+    for log in (False, True):
+        scale = Scale.of(values, 5, log=log)
+        assert np.isfinite(scale.apply(values)).all()
+        assert scale.undo(scale.apply(values)) == pytest.approx(values.astype(float), rel=1e-4)

@@ -2,10 +2,12 @@
 
 from .clients import Clients, simulate_clients, tree_bytes
 from .costs import NETWORKS, Network, Shape, end_to_end_bytes, lazy_bytes, traffic_ratio
-from .delta import DeltaHalo
-from .engine import LazySettings, LazyTrainer
+from .delta import DeltaHalo, Stale
+from .engine import LazyTrainer
+from .links import link_parts
 from .part import Part
 from .propagator import LazyPropagator
+from .settings import LazySettings
 from .twin import EndToEnd
 from .windows import Drift, LazyWindows
 
@@ -22,8 +24,10 @@ __all__ = [
     "Network",
     "Part",
     "Shape",
+    "Stale",
     "end_to_end_bytes",
     "lazy_bytes",
+    "link_parts",
     "simulate_clients",
     "traffic_ratio",
     "tree_bytes",

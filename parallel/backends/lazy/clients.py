@@ -18,8 +18,9 @@ from ....storage.snapshot import Snapshot
 from ....storage.sparse import Float64
 from ....stream import Bool, Int64
 from ..ownership import Ownership
-from .engine import LazySettings, LazyTrainer
+from .engine import LazyTrainer
 from .part import Masks, Part
+from .settings import LazySettings
 from .stages import count_parameters
 
 Medium = Literal["unicast", "broadcast"]

@@ -9,6 +9,8 @@ is added up.  Beside the rows a byte crosses for each of them, which says whethe
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -25,7 +27,7 @@ class _Table:
 
     def __init__(self) -> None:
         self.nodes = np.empty(0, np.int64)  # ascending
-        self.rows = torch.empty(0)
+        self.rows = torch.empty(0, 0)
 
     def differ(self, nodes: Int64, rows: Tensor) -> tuple[Bool, Tensor]:
         """Which nodes are new, and how far the others are from what is kept: (m,) each."""
@@ -50,15 +52,27 @@ class _Table:
             joined = torch.cat((self.rows, fresh)) if len(self.nodes) else fresh
             self.nodes, self.rows = whole[order], joined[torch.from_numpy(order)]
 
-    def take(self, nodes: Int64) -> Tensor:
-        """The rows of nodes that are all known."""
-        return self.rows[torch.from_numpy(self._find(nodes)[0])]
+    def take(self, nodes: Int64, width: int) -> tuple[Tensor, int]:
+        """The rows of nodes, 0 of those that never came, and how many these are."""
+        place, known = self._find(nodes)
+        found = self.rows.new_zeros((len(nodes), width))
+        found[torch.from_numpy(known)] = self.rows[torch.from_numpy(place[known])]
+        return found, len(nodes) - int(known.sum())
 
     def _find(self, nodes: Int64) -> tuple[Int64, Bool]:
         if not len(self.nodes):
             return np.zeros(len(nodes), np.int64), np.zeros(len(nodes), bool)
         place = np.minimum(np.searchsorted(self.nodes, nodes), len(self.nodes) - 1)
         return place, self.nodes[place] == nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """What a rank's halo lacks because others were late."""
+
+    rows: int  # that did not come, so that the last ones that did stand for them
+    never: int  # of these, rows that never came: they are 0
+    bytes: int  # that the rows would have taken; no saving
 
 
 class DeltaHalo:
@@ -77,27 +91,50 @@ class DeltaHalo:
         self._given: dict[tuple[int, int], _Table] = defaultdict(_Table)  # by stage and rank
         self._taken: dict[tuple[int, int], _Table] = defaultdict(_Table)
 
-    def exchange(self, gate: Gate, part: Part, own: Tensor, stage: int, purpose: str) -> Tensor:
-        """The rows of the halo, from those that came now and those that came before: (h, d)."""
-        boundary = part.boundary
+    def exchange(
+        self,
+        gate: Gate,
+        part: Part,
+        own: Tensor,
+        stage: int,
+        purpose: str,
+        *,
+        late: Collection[int] = (),
+    ) -> tuple[Tensor, Stale]:
+        """The rows of the halo, from those that came now and those that came before: (h, d).
+
+        From `late` ranks none comes, and what they have given is kept as it was, so that the next
+        exchange makes up for it.
+        """
+        boundary, size = part.boundary, range(gate.size)
+        gives = gate.rank not in late
         flags = [
-            self._choose(part, boundary.given_to(to), own, stage, to) for to in range(gate.size)
+            self._choose(part, boundary.given_to(to), own, stage, to)
+            if gives
+            else np.zeros(boundary.sent[to], bool)
+            for to in size
         ]
         chosen = np.concatenate(flags)
-        bits = torch.from_numpy(chosen.astype(np.uint8))
-        told = gate.flags(bits, boundary.sent, boundary.received).numpy() > 0  # (h,)
+        come = [0 if rank in late else boundary.received[rank] for rank in size]
+        bits = torch.from_numpy(chosen.astype(np.uint8)[: len(chosen) * gives])
+        there = np.repeat([rank not in late for rank in size], boundary.received)  # (h,)
+        told = np.zeros(len(boundary.halo), bool)
+        told[there] = gate.flags(bits, boundary.sent if gives else [0] * gate.size, come) > 0
         sent = [int(flag.sum()) for flag in flags]
         starts = np.concatenate(([0], np.cumsum(boundary.received)))
         received = [int(told[start:stop].sum()) for start, stop in pairwise(starts.tolist())]
         found = gate.some_rows(own, boundary.given[chosen], sent, received, purpose)
         self.sent_rows[stage] += sum(sent)
-        self.full_rows[stage] += len(chosen)
+        self.full_rows[stage] += len(chosen) * gives
         halo = own.new_empty((len(boundary.halo), own.shape[1]))
-        for owner, come in enumerate(torch.split(found, received)):
+        never = 0
+        for owner, rows in enumerate(torch.split(found, received)):
             where = slice(int(starts[owner]), int(starts[owner + 1]))
             table = self._taken[stage, owner]
-            halo[where] = _unfold(part, table, boundary.halo[where], told[where], come)
-        return halo
+            halo[where], lacks = _unfold(part, table, boundary.halo[where], told[where], rows)
+            never += lacks
+        stale = len(there) - int(there.sum())
+        return halo, Stale(stale, never, stale * own.shape[1] * own.element_size())
 
     def _choose(self, part: Part, given: Int64, own: Tensor, stage: int, to: int) -> Bool:
         """Which of the rows that a rank needs it does not have as they are: (g,)."""
@@ -113,17 +150,18 @@ class DeltaHalo:
         return chosen
 
 
-def _unfold(part: Part, table: _Table, halo: Int64, told: Bool, come: Tensor) -> Tensor:
-    """All rows that one rank's nodes have in the halo, snapshot by snapshot."""
-    out, start = come.new_empty((len(halo), come.shape[1])), 0
+def _unfold(part: Part, table: _Table, halo: Int64, told: Bool, come: Tensor) -> tuple[Tensor, int]:
+    """All rows that one rank's nodes have in the halo, by snapshot, and how many never came."""
+    out, start, never = come.new_empty((len(halo), come.shape[1])), 0, 0
     for step, rows in _by_snapshot(part, halo):
         nodes, here = halo[rows] - step, told[rows]
         stop = start + int(here.sum())
         table.put(nodes[here], come[start:stop])
         if len(nodes):
-            out[torch.from_numpy(rows)] = table.take(nodes)
+            out[torch.from_numpy(rows)], lacks = table.take(nodes, come.shape[1])
+            never += lacks
         start = stop
-    return out
+    return out, never
 
 
 def _by_snapshot(part: Part, nodes: Int64) -> list[tuple[int, Int64]]:

@@ -9,98 +9,53 @@ the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from ....stream import Bool, Int64
 from ...comm import ALONE, Comm
 from .costs import Shape
-from .delta import DeltaHalo
+from .delta import DeltaHalo, Stale
 from .gate import Gate
-from .part import LocalGraph, Part, degrees
+from .goals import Classes, Goal, Sample
+from .links import Links, PairHead
+from .part import USES, LocalGraph, Part, Use, degrees
+from .settings import ROUNDED, LazySettings
 from .stages import (
+    LOCAL,
     Inputs,
-    Kind,
     Stage,
     count_parameters,
-    dropout,
     flat_weights,
     gather_inputs,
     set_weights,
 )
 
-Payload = Literal["raw+hidden", "hidden", "logits"]
-Sample = Callable[[int, int], Bool]
-"""For a stage and a round, which of the training nodes take part."""
-
-
-@dataclass(frozen=True)
-class LazySettings:
-    """How to train.
-
-    `payload` says what crosses: `raw+hidden` the features of boundary nodes, then embeddings (the
-    newer form); `hidden` and `logits` no features: stage 0 sees each node alone, and then
-    embeddings or class scores cross (the older form, one stage more).
-    """
-
-    kind: Kind = "gcn"
-    payload: Payload = "raw+hidden"
-    hops: int = 2
-    hidden: int = 64
-    heads: int = 8
-    rounds: int = 200
-    learning_rate: float = 0.01
-    weight_decay: float = 5e-4
-    dropout: float = 0.5
-    every: int = 1  # rounds between evaluations
-    patience: int | None = None  # evaluations without a better one after which a stage ends
-    seed: int = 0
-    double: bool = False  # float64
-
-    def __post_init__(self) -> None:
-        if self.payload not in ("raw+hidden", "hidden", "logits"):
-            raise ValueError(
-                f"`payload` must be raw+hidden, hidden or logits: got {self.payload!r}"
-            )
-        if self.kind not in ("mlp", "gcn", "sage", "gat"):
-            raise ValueError(f"`kind` must be mlp, gcn, sage or gat: got {self.kind!r}")
-        if min(self.hops, self.rounds, self.every, self.hidden, self.heads) < 1:
-            raise ValueError(
-                "`hops`, `rounds`, `every`, `hidden` and `heads` must be at least 1: got "
-                f"{self.hops}, {self.rounds}, {self.every}, {self.hidden} and {self.heads}"
-            )
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"`dropout` must be a share below 1: got {self.dropout}")
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """Of each stage."""
-        alone: tuple[Kind, ...] = () if self.payload == "raw+hidden" else ("mlp",)
-        return alone + (self.kind,) * self.hops
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of everything that is learned and sent."""
-        return torch.float64 if self.double else torch.float32
-
 
 def build_stages(settings: LazySettings, features: int, classes: int) -> list[Stage]:
-    """The stages of a model, with weights that depend on the seed and the stage only."""
+    """The stages of a model, with weights that depend on the seed and the stage only.
+
+    Without classes each has a head that scores pairs.
+    """
     stages: list[Stage] = []
     width, last = features, len(settings.kinds) - 1
+    came = features  # width of the rows that came last
     for place, kind in enumerate(settings.kinds):
+        came = came if kind in LOCAL else width
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed * 1_000 + place)
-            is_last = place == last and settings.payload != "logits"
+            is_last = place == last and (settings.payload != "logits" or kind == "gru")
             made = Stage(
-                *(kind, width, settings.hidden, classes), is_last=is_last, heads=settings.heads
+                *(kind, width, settings.hidden, classes),
+                is_last=is_last and (classes > 0 or kind == "gru"),
+                heads=settings.heads,
             )
+            if not classes:
+                made.head = PairHead(made.width, came)
         stages.append(made.to(settings.dtype))
         width = classes if settings.payload == "logits" else made.width
     return stages
@@ -152,18 +107,36 @@ class LazyTrainer:
         *,
         sample: Sample | None = None,
         delta: DeltaHalo | None = None,
+        late: Collection[int] = (),
     ) -> None:
+        if sample is not None and (settings.local_steps > 1 or part.pairs is not None):
+            raise ValueError("`sample` is for classes, and for `local_steps` of 1")
+        if late and delta is None:
+            raise ValueError("`late` ranks need a `delta`, which keeps the rows that came before")
+        if any(not 0 <= rank < comm.size for rank in late):
+            raise ValueError(f"`late` must be ranks below {comm.size}: got {sorted(late)}")
         self.part, self.settings = part, settings
-        self.gate = Gate(comm, part, settings.payload, settings.dtype)
+        rounded = ROUNDED[settings.rounding]
+        self.gate = Gate(comm, part, settings.payload, settings.dtype, rounded)
         self.graph = open_graph(part, self.gate)
-        self.sizes = count_nodes(part, self.gate)
-        self.stages = build_stages(settings, part.features.shape[1], part.num_classes)
+        self.goal: Goal = (
+            Classes(part, self.gate, settings, sample)
+            if part.pairs is None
+            else Links(part, self.graph, self.gate, settings)
+        )
+        self.sizes = self.goal.sizes
+        classes = 0 if part.pairs is not None else part.num_classes
+        self.stages = build_stages(settings, part.features.shape[1], classes)
         self.histories: dict[int, History] = {}  # of the stages trained here
         self.done = 0  # how many stages have been trained, or taken over, on these inputs
         self.evaluations = [0] * len(self.stages)
         self.rounds = [0] * len(self.stages)
-        self._sample, self._delta = sample, delta
+        self.sums = [0] * len(self.stages)  # of gradients
+        self.late = frozenset(late)
+        self.stale: dict[int, Stale] = {}  # by stage: of this rank's halo, if ranks are late
+        self._delta = delta
         self._inputs: list[Inputs] = []  # of each stage so far, for all own rows
+        self._rows: list[Tensor] = []  # own and halo, as they came for the stage: (n + h, w)
         self._output: Tensor | None = None  # of the last one done
         self._known: set[int] = set()  # stages whose weights all ranks have
 
@@ -229,9 +202,12 @@ class LazyTrainer:
         else:
             assert self._output is not None
             own = self._output
-        if kind == "mlp":
-            return gather_inputs(kind, self.graph, own, own[:0])
+        if kind in LOCAL:
+            # a pair's other end is known by the last row that came
+            self._rows[stage:] = [self._rows[stage - 1] if stage else own]
+            return gather_inputs(kind, self.graph, own, own[:0], self.part.snapshots)
         halo = self.exchange(stage, own)
+        self._rows[stage:] = [torch.cat((own, halo)) if self.part.pairs is not None else own]
         return gather_inputs(kind, self.graph, own, halo)
 
     def exchange(self, stage: int, own: Tensor) -> Tensor:
@@ -239,7 +215,12 @@ class LazyTrainer:
         purpose = "feature" if stage == 0 else "embed"
         if self._delta is None:
             return self.gate.rows(own, purpose)
-        return self._delta.exchange(self.gate, self.part, own, stage, purpose)
+        found, stale = self._delta.exchange(
+            *(self.gate, self.part, own, stage, purpose), late=self.late
+        )
+        if self.late:
+            self.stale[stage] = stale
+        return found
 
     def _apply(self, module: Stage, inputs: Inputs) -> Tensor:
         """What the next stage gets, for all own nodes."""
@@ -251,48 +232,96 @@ class LazyTrainer:
         history = History()
         best = Best(history, settings.patience)
         optimiser = make_optimiser([module], settings)
-        rows, parameters = np.flatnonzero(self.part.train), count_parameters(module)
-        learn, labels = inputs.take(rows), self._labels(rows)
-        chosen = np.flatnonzero(self.part.val)
-        judge, judged = inputs.take(chosen), self._labels(chosen)
-        count = self.sizes[0]
+        rows, parameters = self._rows[stage], count_parameters(module)
+        lesson = self.goal.lesson(stage, module, inputs, rows)
+        start = flat_weights(module)  # the same on all ranks
         for turn in range(rounds):
-            if self._sample is not None:
-                mask = self._sample(stage, turn)[rows]
-                some = np.flatnonzero(mask)
-                learn, labels, count = inputs.take(rows[some]), self._labels(rows[some]), len(some)
+            is_last = turn + 1 == rounds
             optimiser.zero_grad(set_to_none=True)
-            drop = dropout(settings.dropout, settings.seed, stage, turn)
-            loss = loss_of(module(learn, drop), labels, count)
-            loss.backward()  # type: ignore[no-untyped-call]
-            set_gradients([module], gate.gradients(flat_gradients([module]), parameters))
-            optimiser.step()
+            loss = lesson.loss(turn)
+            if settings.local_steps == 1:
+                loss.backward()  # type: ignore[no-untyped-call]
+                set_gradients([module], gate.gradients(flat_gradients([module]), parameters))
+                optimiser.step()
+                self.sums[stage] += 1
+            else:
+                if lesson.share:
+                    (loss / lesson.share).backward()  # type: ignore[no-untyped-call]
+                    optimiser.step()
+                if is_last or (turn + 1) % settings.local_steps == 0:
+                    change = (flat_weights(module) - start) * lesson.share
+                    start = start + gate.gradients(change, parameters)
+                    set_weights(module, start)
+                    self.sums[stage] += 1
             history.rounds += 1
-            if (turn + 1) % settings.every == 0 or turn + 1 == rounds:
-                with torch.no_grad():
-                    scores = module(judge)
-                if not evaluate(gate, history, best, loss, scores, judged, self.sizes, [module]):
+            if is_last or (turn + 1) % settings.every == 0:
+                found = self.goal.judge(module, inputs, rows, "val")
+                if not evaluate(gate, history, best, loss, found, self.sizes, [module]):
                     break
         set_weights(module, best.weights[0])
         self.rounds[stage] += history.rounds
         self.evaluations[stage] += len(history.accuracies)
         return history
 
-    def _labels(self, rows: Int64) -> Tensor:
-        return torch.from_numpy(self.part.labels[rows])
-
     def predict(self) -> Tensor:
         """The class scores of own nodes: (n, C); of the last stage that is done."""
-        if not self.done:
-            raise ValueError("there is nothing to predict with: train a stage first")
-        stage = self.done - 1
+        if self.part.pairs is not None:
+            raise ValueError("links are asked for, not classes: `score` pairs")
+        stage = self._newest()
         with torch.no_grad():
             scores: Tensor = self.stages[stage](self._inputs[stage])
         return scores
 
-    def accuracy(self, mask: Bool) -> float:
-        """The share of right answers among all ranks' nodes of a mask of own ones: (n,)."""
-        return accuracy_of(self.gate, self.predict(), self.part, mask)
+    def embed(self) -> Tensor:
+        """The rows that the last stage that is done gives own nodes: (n, width)."""
+        stage = self._newest()
+        with torch.no_grad():
+            return self.stages[stage].hidden(self._inputs[stage])
+
+    def score(self, src: Int64, dst: Int64) -> Tensor:
+        """(m,) of pairs of nodes of this rank's window, by the last stage that is done.
+
+        Node v at the s-th of T snapshots of V nodes is s V + v.
+
+        Raises:
+            ValueError: if classes are asked for, or this rank has not what a pair needs: one end
+                of its own, and the other's row.
+        """
+        if not isinstance(self.goal, Links):
+            raise ValueError("classes are asked for, not links: `predict` them")
+        stage = self._newest()
+        given = self.stages[stage], self._inputs[stage], self._rows[stage]
+        return self.goal.score(*given, np.asarray(src, np.int64), np.asarray(dst, np.int64))
+
+    def accuracy(self, which: Bool | Use) -> float:
+        """The share of right answers over all ranks.
+
+        Of nodes: those of a mask of own ones (n,), or of a use.  Of links of a use: how many of its
+        negatives, which are as in training, a link is scored above, on average.
+        """
+        if isinstance(which, str) and self.part.pairs is None:
+            which = getattr(self.part, which)
+        if isinstance(which, str):
+            return self._judge(which)[0]
+        if self.part.pairs is not None:
+            raise ValueError(f"`which` must be one of {', '.join(USES)} for links: got a mask")
+        return accuracy_of(self.gate, self.predict(), self.part, which)
+
+    def loss(self, use: Use = "val") -> float:
+        """The mean loss of the last stage that is done, over all ranks."""
+        return self._judge(use)[1]
+
+    def _judge(self, use: Use) -> tuple[float, float]:
+        stage, count = self._newest(), self.sizes[USES.index(use)]
+        given = self.stages[stage], self._inputs[stage], self._rows[stage], use
+        sums = torch.tensor(self.goal.judge(*given), dtype=torch.float64)
+        right, wrong = self.gate.metrics(sums).tolist()
+        return (right / count, wrong / count) if count else (float("nan"), float("nan"))
+
+    def _newest(self) -> int:
+        if not self.done:
+            raise ValueError("there is nothing to predict with: train a stage first")
+        return self.done - 1
 
     @property
     def inference(self) -> list[dict[str, Tensor]]:
@@ -317,16 +346,18 @@ class LazyTrainer:
         settings = self.settings
         done = self.done
         logits = settings.payload == "logits"
-        widths = (self.part.num_classes if logits else stage.width for stage in self.stages)
+        widths = [self.part.num_classes if logits else stage.width for stage in self.stages]
+        crosses = [kind not in LOCAL for kind in settings.kinds]  # the inputs of a stage
         return Shape(
             ranks=self.gate.size,
             boundary_rows=len(self.part.boundary.given),
-            sent_first=self.part.features.shape[1] if settings.payload == "raw+hidden" else 0,
-            widths=tuple(widths)[: done - 1],
+            sent_first=self.part.features.shape[1] if crosses[0] else 0,
+            widths=tuple(w for w, c in zip(widths, crosses[1:done], strict=False) if c),
             parameters=tuple(count_parameters(stage) for stage in self.stages)[:done],
-            rounds=tuple(self.rounds[:done]),
+            rounds=tuple(self.sums[:done]),
             evaluations=tuple(self.evaluations[:done]),
             itemsize=8 if settings.double else 4,
+            grad_itemsize=self.gate.rounded.itemsize,
         )
 
 
@@ -336,40 +367,17 @@ def open_graph(part: Part, gate: Gate) -> LocalGraph:
     return LocalGraph(part, found.numpy())
 
 
-def count_nodes(part: Part, gate: Gate) -> tuple[int, int, int]:
-    """How many nodes of all ranks are trained on, chosen by and tested on.
-
-    Raises:
-        ValueError: if there are none to train on or none to choose by.
-    """
-    own = torch.tensor([int(mask.sum()) for mask in (part.train, part.val, part.test)])
-    train, val, test = gate.counts(own).tolist()
-    if not train or not val:
-        raise ValueError(
-            f"some nodes must be trained on, and some chosen by: got {train} and {val}"
-        )
-    return train, val, test
-
-
-def loss_of(scores: Tensor, labels: Tensor, count: int) -> Tensor:
-    """This rank's part of the mean cross-entropy over `count` nodes; 0 if it has none of them."""
-    return functional.cross_entropy(scores, labels, reduction="sum") / count
-
-
 def evaluate(
     gate: Gate,
     history: History,
     best: Best,
     loss: Tensor,
-    scores: Tensor,
-    labels: Tensor,
+    judged: tuple[float, float],
     sizes: tuple[int, int, int],
     stages: list[Stage],
 ) -> bool:
     """Sums losses and right answers over the ranks; whether to go on."""
-    right = float((scores.argmax(1) == labels).sum())
-    wrong = float(functional.cross_entropy(scores, labels, reduction="sum"))
-    sums = gate.metrics(torch.tensor([float(loss.detach()), right, wrong], dtype=torch.float64))
+    sums = gate.metrics(torch.tensor([float(loss.detach()), *judged], dtype=torch.float64))
     history.losses.append(float(sums[0]))
     history.accuracies.append(float(sums[1]) / sizes[1])
     return best.see(history.accuracies[-1], float(sums[2]) / sizes[1], stages)

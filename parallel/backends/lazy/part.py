@@ -127,8 +127,7 @@ class Part:
     ) -> Part:
         """A rank's part of a snapshot, and of the links `(src, dst)` that are asked for in it.
 
-        `known` are the nodes that have been a destination, ascending; a rank is told of those that
-        are its own, or that an own node has an edge or an asked link to.
+        `known` are the nodes that this rank knows to have been a destination, ascending.
 
         Raises:
             ValueError: if the snapshot has no features.
@@ -144,10 +143,7 @@ class Part:
         src, dst = (np.asarray(end, np.int64) for end in pairs)
         touching = here[src] | here[dst]
         src, dst = src[touching], dst[touching]
-        heard = here.copy()
-        heard[bare.away_dst] = True
-        heard[dst] = True
-        asked = Pairs(src, dst, np.full(len(src), USES.index(use)), known[heard[known]])
+        asked = Pairs(src, dst, np.full(len(src), USES.index(use)), known)
         return replace(bare, num_classes=0, pairs=asked)
 
     @property

@@ -6,8 +6,8 @@ classifier, which is thrown away after training unless its logits are what goes 
 Layers are those of the RETEXO release (dropout, convolution, layer norm, rectifier), except that
 the aggregate is kept before any dropout, and that attention's heads stand side by side within.
 
-A stage over time (`gru`) goes, node by node, along the snapshots of a window: it sees own rows only,
-so it needs no exchange, and what it says of a snapshot has read no later one.
+A stage over time (`gru`) goes, node by node, along the snapshots of a window: it sees own rows
+only, so it needs no exchange, and what it says of a snapshot has read no later one.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Stage(nn.Module):
             nn.init.zeros_(self.conv.bias)
         if isinstance(self.conv, nn.Linear):
             nn.init.xavier_uniform_(self.conv.weight)
-        is_bare = is_last and kind != "gru"
+        is_bare = not classes or (is_last and kind != "gru")
         self.norm = None if is_last else nn.LayerNorm(self.width)
         self.head: nn.Module | None = None if is_bare else nn.Linear(self.width, classes)
 
@@ -133,8 +133,9 @@ class Stage(nn.Module):
         if not len(x):
             return x.new_zeros((0, self.width))
         found: Tensor = self.conv(x.view(inputs.steps, -1, x.shape[1]))[0]  # (steps, nodes, width)
-        assert inputs.receivers is not None
-        return found.reshape(-1, self.width)[torch.from_numpy(inputs.receivers)]
+        found = found.reshape(-1, self.width)
+        rows = inputs.receivers
+        return found if rows is None else found[torch.from_numpy(rows)]
 
     def _attend(self, inputs: Inputs, z: Tensor) -> Tensor:
         assert inputs.matrix is not None and inputs.receivers is not None

@@ -19,20 +19,19 @@ from .costs import Shape
 from .engine import (
     Best,
     History,
-    LazySettings,
     accuracy_of,
     build_stages,
-    count_nodes,
     evaluate,
     flat_gradients,
-    loss_of,
     make_optimiser,
     open_graph,
     set_gradients,
 )
 from .gate import Gate
+from .goals import count_nodes, judged, loss_of
 from .part import Part
-from .stages import count_parameters, dropout, flat_weights, gather_inputs, set_weights
+from .settings import LazySettings
+from .stages import LOCAL, count_parameters, dropout, flat_weights, gather_inputs, set_weights
 
 
 class EndToEnd:
@@ -43,16 +42,18 @@ class EndToEnd:
             raise ValueError(
                 f"end to end features and embeddings cross: got payload {settings.payload!r}"
             )
+        if part.pairs is not None or settings.local_steps > 1 or settings.rounding != "none":
+            raise ValueError("end to end learns classes, by exact gradients of every round")
         self.part, self.settings = part, settings
         self.gate = Gate(comm, part, "end to end", settings.dtype)
         self.graph = open_graph(part, self.gate)
         self.sizes = count_nodes(part, self.gate)
         self.stages = build_stages(settings, part.features.shape[1], part.num_classes)
-        for stage in self.stages:
+        for stage in self.stages[:-1]:
             stage.head = None  # none is trained alone
         self.history = History()
         own = torch.from_numpy(part.features).to(settings.dtype)
-        halo = own[:0] if settings.kind == "mlp" else self.gate.rows(own, "feature")
+        halo = own[:0] if settings.kind in LOCAL else self.gate.rows(own, "feature")
         self._first = gather_inputs(settings.kind, self.graph, own, halo)
 
     def scores(self, mask: Bool | None = None, turn: int | None = None) -> Tensor:
@@ -62,8 +63,9 @@ class EndToEnd:
             drop = None if turn is None else dropout(settings.dropout, settings.seed, place, turn)
             if place + 1 < len(self.stages):
                 own = stage.hidden(inputs, drop)
-                halo = own[:0] if settings.kind == "mlp" else _rows(self.gate, own)
-                inputs = gather_inputs(settings.kind, self.graph, own, halo)
+                kind = settings.kinds[place + 1]
+                halo = own[:0] if kind in LOCAL else _rows(self.gate, own)
+                inputs = gather_inputs(kind, self.graph, own, halo, self.part.snapshots)
                 continue
             if mask is not None:
                 inputs = inputs.take(np.flatnonzero(mask))
@@ -91,8 +93,8 @@ class EndToEnd:
                 with torch.no_grad():
                     scores = self.scores(part.val)
                 if not evaluate(
-                    *(gate, self.history, best, loss, scores, labels[part.val], self.sizes),
-                    self.stages,
+                    *(gate, self.history, best, loss, judged(scores, labels[part.val])),
+                    *(self.sizes, self.stages),
                 ):
                     break
         for stage, weights in zip(self.stages, best.weights, strict=True):
@@ -112,11 +114,12 @@ class EndToEnd:
     def shape(self) -> Shape:
         """As that of `LazyTrainer`."""
         stages, history = self.stages, self.history
+        crosses = [kind not in LOCAL for kind in self.settings.kinds]
         return Shape(
             ranks=self.gate.size,
             boundary_rows=len(self.part.boundary.given),
-            sent_first=self.part.features.shape[1],
-            widths=tuple(stage.width for stage in stages[:-1]),
+            sent_first=self.part.features.shape[1] * crosses[0],
+            widths=tuple(s.width for s, c in zip(stages, crosses[1:], strict=False) if c),
             parameters=tuple(count_parameters(stage) for stage in stages),
             rounds=(history.rounds,) * len(stages),
             evaluations=(len(history.accuracies),) * len(stages),

@@ -8,18 +8,15 @@ help, all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import torch
-from torch.nn import functional
-
 from ...comm import ALONE, Comm
 from .delta import DeltaHalo
-from .engine import LazySettings, LazyTrainer
+from .engine import LazyTrainer
 from .part import Part
+from .settings import LazySettings
 from .stages import Stage
 
 Act = Literal["none", "top", "all"]
@@ -68,39 +65,37 @@ class LazyWindows:
         self._top_rounds = top_rounds
         self._stages: list[Stage] | None = None
 
-    def step(self, parts: Sequence[Part]) -> Act:
-        """Takes in a window, this rank's part of each snapshot; says what was trained for it."""
+    def step(self, parts: Sequence[Part], *, late: Collection[int] = ()) -> Act:
+        """Takes in a window, this rank's part of each snapshot; says what was trained for it.
+
+        The rows of `late` ranks do not come in time, as all ranks agree: the last ones that did
+        stand for them, and `trainer.stale` counts them.
+        """
         due = self._stages is None or self.drift.is_due()
-        trainer = self.open(parts, adopt=not due)
+        trainer = self.open(parts, adopt=not due, late=late)
         act: Act = "all" if due else "none"
-        if not due and self.drift.is_bad(self.loss(trainer)):
+        if not due and self.drift.is_bad(trainer.loss()):
             act = "top"
             trainer.train_stage(len(trainer.stages) - 1, rounds=self._top_rounds)
-            if self.drift.is_bad(self.loss(trainer)):
+            if self.drift.is_bad(trainer.loss()):
                 act = "all"
         if act == "all":
             trainer.train()
         self._stages = trainer.stages
-        self.drift.see(self.loss(trainer))
+        self.drift.see(trainer.loss())
         return act
 
-    def open(self, parts: Sequence[Part], *, adopt: bool = True) -> LazyTrainer:
+    def open(
+        self, parts: Sequence[Part], *, adopt: bool = True, late: Collection[int] = ()
+    ) -> LazyTrainer:
         """A window's trainer with the weights so far.
 
         To `adopt` them is to work out what they give here: rows cross where they have changed.
         """
         part = Part.of_window(parts)
-        self.trainer = LazyTrainer(part, self.settings, self.comm, delta=self.delta)
+        self.trainer = LazyTrainer(part, self.settings, self.comm, delta=self.delta, late=late)
         if self._stages is not None and adopt:
             self.trainer.adopt(self._stages)
         elif self._stages is not None:
             self.trainer.begin_from(self._stages)
         return self.trainer
-
-    def loss(self, trainer: LazyTrainer) -> float:
-        """The mean loss on the window's nodes to choose by, over all ranks."""
-        rows = np.flatnonzero(trainer.part.val)
-        scores = trainer.predict()[torch.from_numpy(rows)]
-        labels = torch.from_numpy(trainer.part.labels[rows])
-        total = functional.cross_entropy(scores, labels, reduction="sum").double().reshape(1)
-        return float(trainer.gate.metrics(total)) / trainer.sizes[1]

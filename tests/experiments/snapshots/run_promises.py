@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -95,10 +96,48 @@ def a_run_that_lost_its_end_is_resumed_on_all_ranks(comm: Comm) -> None:
         comm.barrier()
 
 
+def the_report_says_which_ranks_made_its_figures(comm: Comm) -> list[str]:
+    """One process begins a run, all ranks end it; and the other way round, its report alone left."""
+    config = settings(period="1d", epochs=2, checkpoint_seconds=0, model="gcn")
+    many = f"{comm.size} rank{'s' if comm.size > 1 else ''}"
+    with TemporaryDirectory() as own:
+        folder = Path(comm.gather_objects(own, "test")[0])
+
+        def stop(figures: dict[str, Any]) -> None:
+            raise KeyboardInterrupt
+
+        with suppress(KeyboardInterrupt):
+            if comm.rank == 0:
+                fit_snapshots(habit(), config, folder, progress=stop)
+        comm.barrier()
+        report = fit_snapshots(habit(), config, folder, resume=True, comm=comm)
+        whole = fit_snapshots(habit(), config, comm=comm)
+        if comm.rank == 0:
+            assert report["backend"]["ranks"] == comm.size
+            assert timeless(report["balance"]) == timeless(whole["balance"])
+            assert report["traffic"] == whole["traffic"]
+            for name in ("bytes_an_epoch", "bytes_before_training"):
+                assert report["throughput"][name] == whole["throughput"][name]
+            (folder / "report.json").unlink()  # as after a kill before the report
+            again = fit_snapshots(habit(), config, folder, resume=True)
+            assert timeless(again["balance"]) == timeless(whole["balance"])
+            assert again["backend"] == report["backend"]
+            if comm.size > 1:
+                assert list(report["backend"]["epochs"].values())[1].endswith(many)
+                made = f"{again['backend']['name']} on {many}"
+                told = f"tested by single on 1 rank, after all epochs were done by {made}"
+                assert told in again["notes"]
+            else:
+                assert report["notes"] == again["notes"] == []
+        comm.barrier()
+    return list(report["notes"]) if comm.rank == 0 else []
+
+
 PROMISES = (
     every_backend_has_the_figures_of_one_process,
     ranks_without_a_node_or_a_training_node_join,
     ranks_that_differ_are_told,
     auto_says_why,
     a_run_that_lost_its_end_is_resumed_on_all_ranks,
+    the_report_says_which_ranks_made_its_figures,
 )

@@ -62,6 +62,12 @@ def test_undirected_snapshots_have_each_link_both_ways() -> None:
         assert np.array_equal(dense, dense.T)
 
 
+def test_an_undirected_loop_counts_once() -> None:
+    log = EventLog.from_arrays([0, 0, 1, 1] * 4, [0, 0, 1, 2] * 4, range(16))
+    data = data_of(log, settings(count=4, undirected=True))
+    assert data.snapshots[0].adjacency.dense().tolist() == [[2, 0, 0], [0, 1, 1], [0, 1, 0]]
+
+
 def test_a_signal_is_scaled_by_what_the_training_part_shows() -> None:
     config = settings(lags=2)
     data = data_of(wave(), config)
@@ -114,6 +120,8 @@ def test_parts_follow_one_another_and_none_is_empty() -> None:
         (habit(), {"period": "1x"}, "`period` must be ticks or a length of time"),
         (habit().head(0), {}, "the log holds no event"),
         (wave(), {"lags": 29}, "there are 1 steps to predict"),
+        (habit().head(3), {}, "a log of at least 4 events makes so many snapshots, and this one"),
+        (wave(), {"lags": 29}, "take fewer `lags`, or a signal of more than 30 steps"),
         (wave(), {"period": "7d"}, "`period` is for a log: `wave` is a signal"),
         (clubs(), {"undirected": True}, "`undirected` is for a log: `clubs` is one graph"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ def test_the_promises_hold_on_ranks(count: int) -> None:
     assert set(found) == {promise.__name__ for promise in PROMISES}
     assert "the ranks differ in data" in found["ranks_that_differ_are_told"]
     assert "ms a step" in found["auto_says_why"]
+    (told,) = found["the_report_says_which_ranks_made_its_figures"]
+    assert re.match(
+        rf"epochs 1 by single on 1 rank, 2 by \w+ on {count} ranks: bytes, balance ", told
+    )
 
 
 @pytest.fixture(scope="module")

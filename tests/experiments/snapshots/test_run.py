@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 
 from neutronstream.experiments import fit_snapshots
 from neutronstream.experiments.snapshots.data import data_of, data_of_snapshots
+from neutronstream.experiments.snapshots.page import render_snapshots
 from neutronstream.experiments.snapshots.trainer import SnapshotTrainer
 from neutronstream.models.snapshots import (
     SNAPSHOT_MODELS,
@@ -156,21 +159,146 @@ def test_training_ends_when_validation_gets_no_better() -> None:
     assert report["split"]["best_epoch"] == 1
 
 
+class Last(SnapshotModel):
+    """Somebody's own: it looks at no neighbour."""
+
+    def __init__(self, in_width: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.linear = nn.Linear(in_width, width)
+
+    def forward(
+        self, propagator: Propagator, snapshot: Snapshot, x: Tensor, state: State = ()
+    ) -> tuple[Tensor, State]:
+        return self.linear(x), ()
+
+
+class Other(Last):
+    """The same weights, but another model."""
+
+    def forward(
+        self, propagator: Propagator, snapshot: Snapshot, x: Tensor, state: State = ()
+    ) -> tuple[Tensor, State]:
+        return -self.linear(x), ()
+
+
+class Pressed(Last):
+    """Somebody presses Ctrl-C in the middle of its second epoch."""
+
+    calls = 0
+
+    def forward(
+        self, propagator: Propagator, snapshot: Snapshot, x: Tensor, state: State = ()
+    ) -> tuple[Tensor, State]:
+        Pressed.calls += self.training
+        if Pressed.calls == STEPS:
+            raise KeyboardInterrupt
+        return super().forward(propagator, snapshot, x, state)
+
+
+STEPS = 18 + 7  # an epoch of 18 and a part of the next
+
+
 def test_a_model_of_your_own_is_a_function_of_two_widths() -> None:
-    class Last(SnapshotModel):
-        def __init__(self, in_width: int, width: int) -> None:
-            super().__init__()
-            self.width = width
-            self.linear = nn.Linear(in_width, width)
+    for config in (settings(model="last"), settings()):  # the name is that of the class
+        report = fit_snapshots(wave(), config, model=Last)
+        assert report["epochs"][-1]["train_loss"] < report["epochs"][0]["train_loss"]
+        assert set(report["metrics"]) == {"last", "persistence", "mean"}
+        assert report["config"]["model"] == "last"
 
-        def forward(
-            self, propagator: Propagator, snapshot: Snapshot, x: Tensor, state: State = ()
-        ) -> tuple[Tensor, State]:
-            return self.linear(x), ()
 
-    report = fit_snapshots(wave(), settings(model="last"), model=Last)
-    assert report["epochs"][-1]["train_loss"] < report["epochs"][0]["train_loss"]
-    assert set(report["metrics"]) == {"last", "persistence", "mean"}
+@pytest.mark.parametrize(
+    ("given", "model", "error", "message"),
+    [
+        ({"model": "gcn"}, Last, ValueError, "got 'gcn', which is that of one in the box"),
+        ({"model": "mean"}, Last, ValueError, "got 'mean', which is that of a baseline"),
+        ({"options": {"orders": 2}}, Last, ValueError, "`options` are for the models in the box"),
+        ({}, Last(4, 6), TypeError, "must be a class or a function .*: got Last"),
+        ({}, "gcn", TypeError, "must be a class or a function .*: got str"),
+    ],
+)
+def test_what_does_not_fit_a_model_of_your_own_is_named(
+    given: dict[str, Any], model: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        fit_snapshots(wave(), settings(**given), model=model)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_run_goes_on_with_the_class_that_it_was_begun_with(tmp_path: Path, ended: bool) -> None:
+    config = settings(model="own", checkpoint_seconds=0)
+
+    def stop(figures: dict[str, Any]) -> None:
+        if not ended:
+            raise Stop
+
+    with pytest.raises(Stop) if not ended else nullcontext():
+        fit_snapshots(wave(), config, tmp_path, model=Last, progress=stop)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(
+        CheckpointError, match=r"is of a run of .*test_run\.Last: got .*\.Other as `"
+    ):
+        fit_snapshots(wave(), config, tmp_path, model=Other, resume=True)
+    if not ended:  # the same class with other weights
+        with pytest.raises(CheckpointError, match=r"weights in .* do not fit the model: resume wi"):
+            fit_snapshots(
+                *(wave(), config, tmp_path), model=lambda wide, width: Last(wide, 9), resume=True
+            )
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    resumed = fit_snapshots(wave(), config, tmp_path, model=Last, resume=True)
+    assert timeless(resumed) == timeless(fit_snapshots(wave(), config, model=Last))
+    assert resumed["model_class"].endswith("test_run.Last")
+
+
+def test_ctrl_c_keeps_the_last_whole_epoch(tmp_path: Path) -> None:
+    config = settings(model="own")  # a checkpoint every 30 seconds
+    Pressed.calls = 0
+    with pytest.raises(KeyboardInterrupt) as press:
+        fit_snapshots(wave(), config, tmp_path, model=Pressed)
+    assert press.value.__notes__ == [f"`resume=True` goes on with {tmp_path}, after 1 of 3 epochs"]
+    seen: list[int] = []
+    resumed = fit_snapshots(
+        *(wave(), config, tmp_path),
+        model=Pressed,
+        resume=True,
+        progress=lambda figures: seen.append(figures["epoch"]),
+    )
+    assert seen == [2, 3]
+    whole = fit_snapshots(wave(), config, model=Last)
+    for report in (whole, resumed):
+        del report["model_class"]
+    assert timeless(resumed) == timeless(whole)
+
+
+def test_ctrl_c_before_an_epoch_is_whole_keeps_its_beginning(tmp_path: Path) -> None:
+    Pressed.calls = STEPS - 3
+    with pytest.raises(KeyboardInterrupt) as press:
+        fit_snapshots(wave(), settings(model="own"), tmp_path, model=Pressed)
+    assert press.value.__notes__ == [f"`resume=True` goes on with {tmp_path}, from its start"]
+    assert fit_snapshots(wave(), settings(model="own"), tmp_path, model=Pressed, resume=True)
+
+
+NEVER = "no pair has a destination that was one before, and negatives to be ranked among"
+
+
+def test_a_figure_that_is_not_defined_is_a_dash_with_its_reason() -> None:
+    log = EventLog.from_arrays([0] * 9, [1] * 9, range(9))  # one destination: no negative
+    report = fit_snapshots(log, settings(count=6, epochs=1))
+    assert report["verdict"] == [f"AP of the test part is -: {NEVER}, so nothing is compared"]
+    assert report["notes"] == [
+        f"AP of the validation part is -: {NEVER}, so the weights of the last epoch were tested"
+    ]
+    assert "nan" not in json.dumps(report).lower()
+    assert "epoch None" not in render_snapshots(report)
+
+
+def test_values_at_the_end_of_float32_are_learned_without_a_warning() -> None:
+    far = replace(wave(), values=wave().values * np.float32(8e37))
+    report = fit_snapshots(far, settings(epochs=1))
+    assert np.isfinite(report["metrics"]["gconvgru"]["test"]["mae_in_units"])
+    more = replace(wave(), values=wave().values * 1e39)
+    with pytest.raises(ValueError, match=r"`values` must be finite and at most 3.4e\+38"):
+        fit_snapshots(more, settings())
 
 
 class Stop(Exception):
@@ -229,8 +357,10 @@ def test_a_loss_that_diverges_is_an_error() -> None:
     huge = np.array([1e200, 0])
     matrix = SparseMatrix.from_edges([0], [1], 2)
     data = data_of_snapshots([Snapshot(matrix, ones, huge) for _ in range(9)], settings())
-    with pytest.raises(ValueError, match="the loss is inf in epoch 1 at step 0: the model"):
+    with pytest.raises(ValueError, match="the loss is inf in epoch 1 at step 0: features or targ"):
         fit_snapshots(data, settings())
+    with pytest.raises(ValueError, match="in epoch .*: the model diverges, try a smaller `learnin"):
+        fit_snapshots(wave(), settings(learning_rate=1000, epochs=50, model="gcn", dtype="float32"))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +368,17 @@ def test_a_loss_that_diverges_is_an_error() -> None:
     [
         ({"model": "gconvgruu"}, "did you mean 'gconvgru'"),
         ({"options": {"order": 3}}, "has no option 'order': did you mean 'orders'"),
-        ({"backend": "tensors"}, "`backend` must be one of single"),
+        ({"backend": "tensors"}, "must be one of auto, single.*did you mean .tensor."),
+        (
+            {"model": "gat", "width": 1},
+            "`width` must be a multiple of the model's `heads`.*width 1",
+        ),
+        ({"model": "gat", "options": {"heads": 0}}, "`heads` must be at least 1: got 0"),
+        (
+            {"model": "a3tgcn", "options": {"periods": "x"}},
+            "'periods' of 'a3tgcn' must be int: got",
+        ),
+        ({"lags": 28}, "there are 2 steps .*: take fewer `lags`, or a signal of more than 30 st"),
     ],
 )
 def test_bad_settings_get_one_clear_error(given: dict[str, Any], message: str) -> None:

@@ -28,15 +28,20 @@ from neutronstream.parallel.backends.lazy import (
     LazyWindows,
     Network,
     Part,
+    Stale,
     end_to_end_bytes,
     lazy_bytes,
+    link_parts,
     traffic_ratio,
 )
-from neutronstream.parallel.backends.lazy.engine import Payload, flat_gradients, loss_of
+from neutronstream.parallel.backends.lazy.engine import flat_gradients
 from neutronstream.parallel.backends.lazy.gate import PURPOSES, Phase
-from neutronstream.parallel.backends.lazy.stages import Kind, dropout, flat_weights
+from neutronstream.parallel.backends.lazy.goals import loss_of
+from neutronstream.parallel.backends.lazy.links import Links, PairHead
+from neutronstream.parallel.backends.lazy.settings import Payload
+from neutronstream.parallel.backends.lazy.stages import Kind, Stage, dropout, flat_weights
 from neutronstream.parallel.comm import ALONE, Comm
-from neutronstream.storage import Snapshot, SparseMatrix
+from neutronstream.storage import Snapshot, SparseMatrix, uniform
 from neutronstream.storage.sparse import NORMALISATIONS
 
 from .graphs import power_law, skewed
@@ -697,6 +702,363 @@ def says_how_far_rows_are_out_of_date(comm: Comm) -> None:
     assert rows[1e9] <= rows[1e-3] <= rows[0.0]
 
 
+# over time
+
+
+def timed(settings: LazySettings = SMALL, **given: Any) -> LazySettings:
+    return replace(settings, temporal="gru", **given)
+
+
+def keeps_a_stage_over_time_to_each_rank(comm: Comm) -> None:
+    """No row crosses for it, in its rounds or before, and none if it is trained again."""
+    graphs = snapshots()
+    pairs = int(summed(comm, sum(len(one.boundary.given) for one in parts_of(comm, graphs))))
+    for payload, hops in (("raw+hidden", 2), ("hidden", 1), ("logits", 1)):
+        settings = timed(payload=payload, hops=hops)
+        trainer = LazyTrainer(Part.of_window(parts_of(comm, graphs)), settings, comm)
+        last = len(trainer.stages) - 1
+        for stage in range(last):
+            trainer.train_stage(stage)
+        assert trainer.gate.calls["feature"] + trainer.gate.calls["embed"] == hops
+        start = len(trainer.gate.phases)
+        trainer.train_stage(last)
+        assert {phase.purpose for phase in trainer.gate.phases[start:]} == {
+            *("weights", "grad", "metric")
+        }
+        found = trainer.gate.everyones_bytes()
+        assert found == lazy_bytes(replace(trainer.shape, boundary_rows=pairs))
+        start = len(trainer.gate.phases)
+        trainer.train_stage(last, rounds=2)
+        assert {phase.purpose for phase in trainer.gate.phases[start:]} == {"grad", "metric"}
+
+
+def learns_over_time_the_same_as_one_rank(comm: Comm) -> float:
+    graphs, worst = snapshots(), 0.0
+    for kind, payload in (WAYS[0], WAYS[1], WAYS[-1]):
+        settings = timed(kind=kind, payload=payload)
+        ours = LazyTrainer(Part.of_window(parts_of(comm, graphs)), settings, comm)
+        ours.train()
+        found = whole(comm, ours)
+        alone = LazyTrainer(Part.of_window(parts_of(ALONE, graphs)), settings)
+        alone.train()
+        for stage, history in alone.histories.items():
+            off = np.abs(np.subtract(ours.histories[stage].losses, history.losses)).max()
+            assert off < 1e-10
+            worst = max(worst, float(off))
+        torch.testing.assert_close(found, alone.predict(), rtol=0, atol=1e-10)
+    twins = []
+    for ranks in (comm, ALONE):
+        part = Part.of_window(parts_of(ranks, graphs))
+        twin = EndToEnd(part, timed(), ranks)
+        twins.append((twin.train().losses, whole(ranks, twin)))
+    assert np.abs(np.subtract(twins[0][0], twins[1][0])).max() < 1e-10
+    torch.testing.assert_close(twins[0][1], twins[1][1], rtol=0, atol=1e-10)
+    return worst
+
+
+# links
+
+
+def link_window(comm: Comm, *, undirected: bool = False) -> Part:
+    graphs = snapshots(6)
+    parts = link_parts(graphs, owned(97, comm.size), comm.rank, undirected=undirected)
+    return Part.of_window(parts)
+
+
+LINKS = replace(SMALL, hidden=6, rounds=2, dropout=0.0)
+
+
+def learns_links_without_a_row_inside_the_rounds(comm: Comm) -> None:
+    """Rows cross once a stage, between the owners of an edge's or an asked link's ends."""
+    part = link_window(comm)
+    assert part.pairs is not None
+    owner, width = part.ownership.owner, part.ownership.num_nodes
+    wanted = {(int(owner[v]), int(u)) for u, v in zip(part.away_src, part.away_dst, strict=True)}
+    for u, v in zip(part.pairs.src.tolist(), part.pairs.dst.tolist(), strict=True):
+        for near, far in ((u, v), (v, u)):
+            if owner[near] == comm.rank != owner[far]:
+                wanted.add((int(owner[far]), near))
+    given = [(to, v) for to in range(comm.size) for v in part.own[part.boundary.given_to(to)]]
+    assert len(given) == len(wanted) and set(given) == wanted and width == 5 * 97
+    pairs = int(summed(comm, len(given)))
+    for kind in KINDS:
+        trainer = LazyTrainer(part, timed(LINKS, kind=kind), comm)
+        for stage in range(3):
+            start = len(trainer.gate.phases)
+            trainer.train_stage(stage)
+            found = [phase.purpose for phase in trainer.gate.phases[start:]]
+            assert found[0] == ("feature", "embed", "weights")[stage]
+            assert set(found[found.index("weights") + 1 :]) == {"grad", "metric"}
+        assert trainer.gate.calls["feature"] + trainer.gate.calls["embed"] == 2
+        assert 0 <= trainer.accuracy("test") <= 1
+        found_bytes = trainer.gate.everyones_bytes()
+        expected = lazy_bytes(replace(trainer.shape, boundary_rows=pairs))
+        for purpose in ("setup", "feature", "embed", "embed gradient", "grad", "weights"):
+            assert found_bytes[purpose] == expected[purpose]
+
+
+def learns_from_links_what_one_rank_learns(comm: Comm) -> float:
+    """Without negatives, which depend on who has what: each owner's half weighs a half."""
+    worst = 0.0
+    for kind in KINDS:
+        settings = timed(LINKS, kind=kind, per_link=0, dropout=0.3)
+        ours = LazyTrainer(link_window(comm), settings, comm)
+        alone = LazyTrainer(link_window(ALONE), settings)
+        assert ours.sizes == alone.sizes
+        for trainer in (ours, alone):
+            trainer.train()
+        for stage, history in alone.histories.items():
+            off = np.abs(np.subtract(ours.histories[stage].losses, history.losses)).max()
+            assert off < 1e-10
+            worst = max(worst, float(off))
+        order = torch.from_numpy(ours.part.own)
+        torch.testing.assert_close(ours.embed(), alone.embed()[order], rtol=0, atol=1e-9)
+    return worst
+
+
+def sums_the_gradient_of_the_plain_loss_of_links(comm: Comm) -> float:
+    """Pair by pair, from the whole graph, with what each rank may draw from; and sums them."""
+    worst = 0.0
+    for negatives in ("local", "global"):
+        settings = replace(LINKS, negatives=negatives, per_link=2)
+        trainer = LazyTrainer(link_window(comm), settings, comm)
+        trainer._inputs.append(trainer._fetch(0))
+        module = trainer.stages[0]
+        goal, inputs, rows = trainer.goal, trainer._inputs[0], trainer._rows[0]
+        loss = goal.lesson(0, module, inputs, rows).loss(5)
+        loss.backward()  # type: ignore[no-untyped-call]
+        own = flat_gradients([module])
+        module.zero_grad()
+        expected = plain_link_loss(module, comm, settings, turn=5)
+        expected.backward()  # type: ignore[no-untyped-call]
+        off = float((own - flat_gradients([module])).abs().max())
+        assert off < 1e-12 and abs(float(loss.detach()) - float(expected.detach())) < 1e-12
+        total = trainer.gate.gradients(own, len(own))
+        everyones = np.array(comm.gather_objects(own.tolist(), "test")).sum(0)
+        torch.testing.assert_close(total, torch.from_numpy(everyones), rtol=0, atol=1e-12)
+        assert float(total.norm()) > 1e-3
+        worst = max(worst, off)
+    return worst
+
+
+def plain_link_loss(
+    module: Stage, comm: Comm, settings: LazySettings, *, turn: int
+) -> torch.Tensor:
+    """The slow way, for a first GCN stage."""
+    graphs, owner = snapshots(6), owned(97, comm.size).owner
+    own = {v for v in range(97) if owner[v] == comm.rank}
+    head = module.head
+    assert isinstance(head, PairHead)
+    edges = [{(u, v) for v, u in np.argwhere(g.adjacency.dense() != 0).tolist()} for g in graphs]
+    losses: list[torch.Tensor] = [head.bias[0] * 0]
+    count = 0
+    for step in range(3):  # of five, the last two are to choose by and to test on
+        features = graphs[step].features
+        assert features is not None
+        x = torch.from_numpy(features).double()
+        mixed = torch.from_numpy(graphs[step].matrix("gcn").dense()) @ x
+        h = torch.relu(module.norm(module.conv(mixed)))  # type: ignore[misc]
+        of_source, from_target = head.source(h), head.from_target(x)
+        of_target, from_source = head.target(h), head.from_source(x)
+        before = {edge for earlier in edges[: step + 1] for edge in earlier}
+        known = {v for _, v in before}
+        asked = {(u, v) for u, v in edges[step + 1] if v in known}
+        count += len(asked)
+        touched = {(u, v) for u, v in asked if u in own or v in own}
+        told = {v for u, v in before if u in own or v in own} | {v for _, v in touched}
+        there = own | {u for u, v in edges[step] if v in own}
+        there |= {end for pair in touched for end in pair}
+        for name, place in (("source", 0), ("target", 1)):
+            pool = sorted(told & (there if place == 0 else own))
+            rows: list[tuple[int, int, float, int]] = []
+            for u, v in touched:
+                if (u, v)[place] in own:
+                    drawn = draw_slowly(settings, turn, name, step, u, v, pool, asked)
+                    rows += [(u, v, 1.0, -1), *((u, w, weight, 1) for w, weight in drawn)]
+            if rows:
+                table = torch.from_numpy(np.array(rows, np.float64))
+                us, ws, weights, signs = table[:, 0].long(), table[:, 1].long(), *table.T[2:]
+                near, far = (of_source, from_target) if place == 0 else (from_source, of_target)
+                score = signs * ((near[us] * far[ws]).sum(1) / 6**0.5 + head.bias)
+                losses.append((0.5 * weights * torch.nn.functional.softplus(score)).sum())
+    return torch.stack(losses).sum() / count / (1 + settings.per_link)
+
+
+def draw_slowly(
+    settings: LazySettings,
+    turn: int,
+    end: str,
+    step: int,
+    u: int,
+    v: int,
+    pool: list[int],
+    asked: set[tuple[int, int]],
+) -> list[tuple[int, float]]:
+    key = np.array([(step * 97 + u) * 5 * 97 + step * 97 + v])
+    found = []
+    for column in range(settings.per_link):
+        for again in range(8 if settings.negatives == "local" else 1):
+            if not pool:
+                break
+            name = f"negatives 0 {turn} {end} {again}"
+            share = float(uniform(settings.seed, name, key, settings.per_link)[0, column])
+            if settings.negatives == "local":
+                w, weight = pool[int(share * len(pool))], 1.0
+            else:
+                w, weight = int(share * 97), 97 / len(pool)
+            if w != u and (u, w) not in asked and w in pool:
+                found.append((w, weight))
+                break
+    return found
+
+
+def uses_negatives_that_one_rank_uses(comm: Comm) -> int:
+    """If they are drawn from all nodes; fewer, as rows that are elsewhere stay there."""
+    everyone = []
+    for ranks in (comm, ALONE):
+        settings = replace(LINKS, negatives="global", per_link=4)
+        trainer = LazyTrainer(link_window(ranks), settings, ranks)
+        goal = trainer.goal
+        assert isinstance(goal, Links)
+        found = []
+        for half in goal.halves["train"]:
+            drawn = goal.draw(half, "negatives 0 0")
+            row, column = np.nonzero(drawn.weight)
+            nodes = trainer.graph.nodes[drawn.place[row, column]]
+            ends = np.full(len(row), half.of_source), half.src[row], half.dst[row], column, nodes
+            found += np.stack(ends, 1).tolist()
+        lists = ranks.gather_objects(found, "test")
+        everyone.append([tuple(one) for part in lists for one in part])
+    ours, alone = everyone
+    assert len(set(ours)) == len(ours) and set(ours) <= set(alone)
+    assert (len(ours) < len(alone)) == (comm.size > 1)
+    return len(ours)
+
+
+def scores_a_pair_by_what_its_ends_say(comm: Comm) -> None:
+    part = link_window(comm)
+    trainer = LazyTrainer(part, timed(LINKS, per_link=0), comm)
+    alone = LazyTrainer(link_window(ALONE), timed(LINKS, per_link=0))
+    for one in (trainer, alone):
+        one.train()
+    assert part.pairs is not None and isinstance(alone.goal, Links)
+    owner = part.ownership.owner
+    inside = (owner[part.pairs.src] == comm.rank) & (owner[part.pairs.dst] == comm.rank)
+    found = trainer.score(part.pairs.src, part.pairs.dst)
+    expected = alone.score(part.pairs.src, part.pairs.dst)
+    whole_pairs = torch.from_numpy(inside)
+    torch.testing.assert_close(found[whole_pairs], expected[whole_pairs], rtol=0, atol=1e-9)
+    strangers = sorted(set(range(97)) - set(trainer.graph.nodes.tolist()))
+    if len(strangers) and len(part.own):
+        with pytest.raises(ValueError, match="must have an own end and the other at hand"):
+            trainer.score(part.own[:1], np.array(strangers[:1]))
+
+
+# late ranks
+
+
+def goes_on_with_the_last_rows_of_late_ranks(comm: Comm) -> dict[str, int]:
+    """As if they were put in by hand; they are counted, and are no saving."""
+    if comm.size == 1:
+        return {}
+    slow = comm.size - 1
+    old, new, newer = ([one] for one in snapshots(3))
+    report: dict[str, int] = {}
+    seen: dict[int, dict[int, torch.Tensor]] = {0: {}, 1: {}}  # by stage and node
+
+    class Watched(LazyTrainer):
+        def exchange(self, stage: int, own: torch.Tensor) -> torch.Tensor:
+            found = super().exchange(stage, own)
+            for node, row in zip(self.part.boundary.halo.tolist(), found, strict=True):
+                seen[stage][node] = row.clone()
+            return found
+
+    class ByHand(LazyTrainer):
+        def exchange(self, stage: int, own: torch.Tensor) -> torch.Tensor:
+            found = super().exchange(stage, own)
+            for place, node in enumerate(self.part.boundary.halo.tolist()):
+                if self.part.ownership.owner[node] == slow:
+                    last = seen[stage].get(node)
+                    found[place] = 0 if last is None else last
+            return found
+
+    for kind in KINDS:
+        settings = replace(SMALL, kind=kind)
+        for known in seen.values():
+            known.clear()
+        windows = LazyWindows(settings, comm, drift=Drift(tolerance=1e9))
+        windows.step(parts_of(comm, old))
+        assert windows.trainer is not None and not windows.trainer.stale
+        stages = windows.trainer.stages
+        before = Watched(part_of(comm, old[0]), settings, comm)
+        before.adopt(stages)
+        full, sent = dict(windows.delta.full_rows), dict(windows.delta.sent_rows)
+        windows.step(parts_of(comm, new), late={slow})
+        ours = windows.trainer
+        by_hand = ByHand(part_of(comm, new[0]), settings, comm)
+        by_hand.adopt(stages)
+        assert torch.equal(ours.predict(), by_hand.predict())
+        right = LazyTrainer(part_of(comm, new[0]), settings, comm)
+        right.adopt(stages)
+        off = [not torch.equal(ours.predict(), right.predict())]
+        assert any(comm.gather_objects(off, "test"))
+        halo = ours.part.boundary.halo
+        lacking = halo[ours.part.ownership.owner[halo] == slow].tolist()
+        for stage, width in ((0, 9), (1, 8)):
+            never = sum(node not in seen[stage] for node in lacking)
+            assert ours.stale[stage] == Stale(len(lacking), never, len(lacking) * width * 8)
+        if comm.rank == slow:
+            assert ours.gate.sent["feature"] == ours.gate.sent["embed"] == 0
+            assert (windows.delta.full_rows, windows.delta.sent_rows) == (full, sent)
+        report[kind] = len(lacking)
+        windows.step(parts_of(comm, newer))  # in time: what was missed comes now
+        assert windows.trainer is not None and not windows.trainer.stale
+        caught_up = LazyTrainer(part_of(comm, newer[0]), settings, comm)
+        caught_up.adopt(stages)
+        assert torch.equal(windows.trainer.predict(), caught_up.predict())
+    return report
+
+
+# fewer bytes of gradients
+
+
+def sends_rounded_gradients_in_fewer_bytes(comm: Comm) -> None:
+    """Of another result; the rows that cross stay as they are."""
+    exact = trained(comm, replace(SMALL, double=False))
+    for rounding in ("bf16", "fp16"):
+        ours = trained(comm, replace(SMALL, double=False, rounding=rounding))
+        found, plain = ours.gate.everyones_bytes(), exact.gate.everyones_bytes()
+        assert found == {name: n // (1 + (name == "grad")) for name, n in plain.items()}
+        pairs = int(summed(comm, len(ours.part.boundary.given)))
+        assert found == lazy_bytes(replace(ours.shape, boundary_rows=pairs))
+        assert ours.gate.calls["grad"] == exact.gate.calls["grad"]
+        assert not torch.equal(ours.predict(), exact.predict())
+        for stage, history in exact.histories.items():
+            close = np.subtract(ours.histories[stage].losses, history.losses)
+            assert np.abs(close).max() < 0.05
+        weights = [[flat_weights(stage).tolist() for stage in ours.stages]]
+        everyones = comm.gather_objects(weights, "test")
+        assert all(other == everyones[0] for other in everyones)
+
+
+def averages_the_weights_of_local_steps(comm: Comm) -> None:
+    """A sum every so many rounds; of one step it is plain training, and so it is on one rank."""
+    for how in ("uneven", "last"):
+        settings = replace(SMALL, rounds=7, every=2, local_steps=2, learning_rate=0.05)
+        ours = trained(comm, settings, how)
+        assert ours.gate.calls["grad"] == 4 * len(ours.stages)
+        pairs = int(summed(comm, len(ours.part.boundary.given)))
+        found = ours.gate.everyones_bytes()
+        assert found == lazy_bytes(replace(ours.shape, boundary_rows=pairs))
+        plain = trained(ALONE, replace(settings, local_steps=1))
+        off = (whole(comm, ours) - plain.predict()).abs().max()
+        assert (off < 1e-9) == (comm.size == 1 or how == "last")
+        assert torch.isfinite(ours.predict()).all()
+        weights = [flat_weights(stage).tolist() for stage in ours.stages]
+        everyones = comm.gather_objects(weights, "test")
+        assert all(other == everyones[0] for other in everyones)
+
+
 # 20
 
 
@@ -804,6 +1166,16 @@ PROMISES = (
     trains_again_when_it_predicts_badly,
     says_how_far_rows_are_out_of_date,
     takes_longer_on_slower_networks,
+    keeps_a_stage_over_time_to_each_rank,
+    learns_over_time_the_same_as_one_rank,
+    learns_links_without_a_row_inside_the_rounds,
+    learns_from_links_what_one_rank_learns,
+    sums_the_gradient_of_the_plain_loss_of_links,
+    uses_negatives_that_one_rank_uses,
+    scores_a_pair_by_what_its_ends_say,
+    goes_on_with_the_last_rows_of_late_ranks,
+    sends_rounded_gradients_in_fewer_bytes,
+    averages_the_weights_of_local_steps,
     is_its_twin_when_there_is_one_stage,
     is_a_backend_with_constants,
 )

@@ -21,8 +21,8 @@ from neutronstream.parallel.backends.lazy import (
     traffic_ratio,
     tree_bytes,
 )
-from neutronstream.parallel.backends.lazy.engine import Payload
 from neutronstream.parallel.backends.lazy.gate import Phase
+from neutronstream.parallel.backends.lazy.settings import Payload
 from neutronstream.parallel.backends.lazy.stages import Kind, count_parameters
 from neutronstream.parallel.comm import ALONE
 from neutronstream.storage import Snapshot, SparseMatrix

@@ -143,6 +143,16 @@ def test_edges_that_stand_twice_add_up_and_bad_ones_are_named() -> None:
         SparseMatrix.from_edges([0], [1], 2, [np.nan])
     with pytest.raises(ValueError, match="must not be negative: node 1 has -1"):
         SparseMatrix.from_edges([0], [1], 2, [-1.0]).normalised("mean")
+    for how, weight in (("mean", -1.0), ("gcn", -3.0), ("gcn", -1.0), ("chebyshev", -1.0)):
+        with pytest.raises(
+            ValueError, match=f"`{how}` cannot take negative weights.*node [01] sum"
+        ):
+            SparseMatrix.from_edges([0], [1], 2, [weight]).normalised(how)  # type: ignore[arg-type]
+    signed = SparseMatrix.from_edges([0, 1], [1, 1], 2, [-1.0, 3.0])
+    for how in ("sum", "loops", "mean", "gcn"):  # the sums are not negative
+        assert np.isfinite(signed.normalised(how).weight).all()  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"numbers that float32 holds: got 1e\+39"):
+        SparseMatrix.from_edges([0], [1], 2, [1e39]).weights(np.float32)
 
 
 def test_rows_and_columns_can_be_taken() -> None:
