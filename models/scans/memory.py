@@ -160,17 +160,19 @@ class _Gru(Function):
         ways = own.numpy(), other.numpy()
         size = len(slopes) if ctx.needs_input_grad[2] else 0
         by_placed = grad.new_zeros(size, tail.shape[1])
-        sums = grad.new_zeros(len(parts), 3 * width, read.shape[1])
-        own_sums = grad.new_zeros(len(parts), width, width)
+        dtype = kept[0].dtype
+        sums = [np.zeros((3 * width, read.shape[1]), dtype) for _ in parts]
+        own_sums = [np.zeros((width, width), dtype) for _ in parts]
+        told, into_told = tail.numpy(), by_placed.numpy()
 
         def of(part: int) -> None:
             reads, gate, slope = (each[cuts[part]] for each in kept)
             gru_backward(*lists, *parts[part], *ways, reads, gate, slope)
-            by_weights = sums[part].numpy(), own_sums[part].numpy(), by_placed[cuts[part]].numpy()
-            gru_weights(reads, slope, tail.numpy(), *by_weights)
+            by_weights = sums[part], own_sums[part], into_told[cuts[part]]
+            gru_weights(reads, slope, told, *by_weights)
 
         together([partial(of, part) for part in range(len(parts))])
-        by_three, by_part = (torch.from_numpy(added(list(e.numpy()))) for e in (sums, own_sums))
+        by_three, by_part = (torch.from_numpy(added(each)) for each in (sums, own_sums))
         by_back = torch.cat([by_three[: 2 * width, :width], by_part])
         by_bias = torch.cat([by_three[: 2 * width, columns], slopes[:, :width].sum(0)])
         by_told = None

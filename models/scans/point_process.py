@@ -64,14 +64,14 @@ class _Losses(Function):
         slope = np.empty((n, 1 + valid.shape[1], num_kinds), both.dtype)
         by_psi = np.empty((n, num_kinds), both.dtype)
         rate, losses = states.new_empty(n), states.new_empty(n)
-        of_event = rows, valid, pairs.kind
+        z, of_event = states.numpy(), (rows, valid, pairs.kind)
         weights = sums, bias.numpy(), psi.numpy(), between
         found = slope, by_psi, rate.numpy(), losses.numpy()
         cuts = spans(n, LEAST)
 
         def of(cut: slice) -> None:
             pair_losses(
-                *(states.numpy(), *(each[cut] for each in of_event), *weights),
+                *(z, *(each[cut] for each in of_event), *weights),
                 *(turned[cut], *(each[cut] for each in found)),
             )
 
@@ -88,7 +88,7 @@ class _Losses(Function):
         (states,) = ctx.saved_tensors
         sums, between, turned, slope, by_psi = ctx.kept
         n, (num_kinds, width) = len(grad), sums.shape
-        pull = grad.contiguous().numpy()
+        z, pull = states.detach().numpy(), grad.contiguous().numpy()
         # zeros that are fetched where they are touched: base rows stay untouched
         by_state = [np.zeros(states.shape, sums.dtype) for _ in ctx.cuts]
         by_omega = np.empty((n, num_kinds, width), sums.dtype)
@@ -97,7 +97,7 @@ class _Losses(Function):
 
         def of(part: int, cut: slice) -> None:
             pair_losses_back(
-                *(states.numpy(), ctx.rows[cut], ctx.num_base, sums, between),
+                *(z, ctx.rows[cut], ctx.num_base, sums, between),
                 *(turned[cut], slope[cut], pull[cut], by_state[part]),
                 *(by_omega[cut], centred[cut], by_turned[cut]),
             )
@@ -108,13 +108,10 @@ class _Losses(Function):
             each = torch.from_numpy(by_turned).transpose(0, 1).flatten(1, 2)  # (kinds, 2 n, width)
             by_between = torch.from_numpy(centred).flatten(0, 1).t() @ each
             by_between = (by_between + by_between.transpose(1, 2)) / 2
+        by_states = torch.from_numpy(added(by_state, ctx.num_base))
         by_sums = torch.from_numpy(by_omega).sum(0) / 2
         by_bias = torch.from_numpy(slope.sum(1).T @ pull)
         return (
-            *(
-                None,
-                torch.from_numpy(added(by_state, ctx.num_base)),
-                torch.cat([by_sums, by_sums], 1),
-            ),
+            *(None, by_states, torch.cat([by_sums, by_sums], 1)),
             *(by_bias, torch.from_numpy(pull @ by_psi), by_between),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -12,6 +13,8 @@ from neutronstream.models import DynamicGNN
 from neutronstream.parallel import EXECUTORS, Replay
 from neutronstream.parallel.comm import Comm
 from neutronstream.stream import EventLog
+
+from ..devices import chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +68,20 @@ def run(
 ) -> Run:
     """Train over the log once, with one gradient step for every `size` events.
 
-    The state of the model's weights is a function of `seed`.
+    The state of the model's weights is a function of `seed`.  It runs on the device of the test,
+    and gives all values on the CPU.
     """
+    device = chosen()
+    if executor == "fused" and device != "cpu":
+        pytest.skip("fused scans are for CPUs")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = new_model().to(dtype)
+        model = new_model().to(device, dtype)
     replay = Replay(
         *(log, model),
         seed=seed,
         dtype=dtype,
+        device=device,
         check=check,
         consistency="batch" if executor == "batch" else "exact",
         comm=comm,
@@ -90,22 +98,22 @@ def run(
         for name, parameter in model.named_parameters():
             if parameter.grad is None:  # a single event reaches no weight of the update
                 parameter.grad = torch.zeros_like(parameter)
-            values[f"grad {start} {name}"] = parameter.grad.clone()
+            values[f"grad {start} {name}"] = parameter.grad.cpu().clone()
         with torch.no_grad():  # by hand: torch.optim takes seconds to import in every process
             for parameter in model.parameters():
                 if parameter.grad is not None:
                     parameter.sub_(learning_rate * parameter.grad)
         model.constrain()
         outcome.commit()
-        losses.append(outcome.losses.detach())
+        losses.append(outcome.losses.detach().cpu())
         if outcome.scores is not None:
             others = torch.from_numpy(segment.ranked_valid)
             valid = torch.cat([torch.ones(stop - start, 1, dtype=torch.bool), others], dim=1)
-            scores.append(outcome.scores.detach()[valid])
+            scores.append(outcome.scores.detach().cpu()[valid])
     for name in replay.state.names:
-        values[f"state {name}"] = replay.state[name].clone()
+        values[f"state {name}"] = replay.state[name].cpu().clone()
     values["losses"] = torch.cat(losses)
     if scores:
         values["scores"] = torch.cat(scores)
-    values |= {f"weight {name}": p.detach().clone() for name, p in model.named_parameters()}
+    values |= {f"weight {name}": p.detach().cpu().clone() for name, p in model.named_parameters()}
     return Run(values)

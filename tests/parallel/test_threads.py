@@ -18,7 +18,7 @@ from neutronstream.models.scans import attention as pairs_attended
 from neutronstream.models.scans import point_process
 from neutronstream.models.threads import added, count_threads, spans, together, using_threads
 from neutronstream.parallel import FusedExecutor, Replay
-from neutronstream.parallel.costs import FUSED, Costs
+from neutronstream.parallel.costs import Costs
 from neutronstream.parallel.sharing import deal, share_chain
 from neutronstream.stream import EventLog
 
@@ -166,15 +166,14 @@ def test_events_that_all_hang_together_are_not_shared() -> None:
 
 
 def test_what_is_not_worth_a_thread_stays_on_one() -> None:
-    log = random_log(3, 6, 200, hub=0.0)
+    log = random_log(3, 4, 200, hub=0.0)
     executor = FusedExecutor(Replay(log, JODIE(2)))
     with using_threads(2):
-        few = executor.prepare(executor.replay.resolve(0, 6)).work
+        few = executor.prepare(executor.replay.resolve(0, 4)).work
         assert few.parts == ()
         assert spans(63, 32) == [slice(0, 63)]
         assert spans(65, 32) == [slice(0, 32), slice(32, 65)]
         assert spans(0, 32) == [slice(0, 0)]
-    assert FUSED.event * 3 < FUSED.message  # what the first of these goes by
 
 
 def test_as_many_threads_as_before_are_taken_after_a_block_that_fails() -> None:
@@ -183,9 +182,9 @@ def test_as_many_threads_as_before_are_taken_after_a_block_that_fails() -> None:
         assert count_threads() == 3
         raise KeyError
     assert count_threads() == 1
-    with pytest.raises(ValueError, match="`count` must be at least 1 thread: got 0"):
-        with using_threads(0):
-            pass
+    match = "`count` must be at least 1 thread: got 0"
+    with pytest.raises(ValueError, match=match), using_threads(0):
+        pass
 
 
 def test_an_error_in_a_thread_is_raised_once_all_are_done() -> None:

@@ -9,7 +9,7 @@ from .part import Part
 from .propagator import LazyPropagator
 from .settings import LazySettings
 from .twin import EndToEnd
-from .windows import Drift, LazyWindows
+from .windows import Drift, LazyWindows, link_trainer
 
 __all__ = [
     "NETWORKS",
@@ -28,6 +28,7 @@ __all__ = [
     "end_to_end_bytes",
     "lazy_bytes",
     "link_parts",
+    "link_trainer",
     "simulate_clients",
     "traffic_ratio",
     "tree_bytes",

@@ -9,12 +9,18 @@ help, all of them.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
+from ....storage.counter import uniform
+from ....storage.snapshot import Snapshot
 from ...comm import ALONE, Comm
+from ..ownership import Ownership
 from .delta import DeltaHalo
 from .engine import LazyTrainer
+from .links import link_parts
 from .part import Part
 from .settings import LazySettings
 from .stages import Stage
@@ -99,3 +105,38 @@ class LazyWindows:
         elif self._stages is not None:
             self.trainer.begin_from(self._stages)
         return self.trainer
+
+
+def link_trainer(
+    snapshots: Sequence[Snapshot],
+    settings: LazySettings,
+    comm: Comm = ALONE,
+    *,
+    ownership: Ownership | None = None,
+    names: int = 32,
+    undirected: bool = False,
+    val_ratio: float = 0.15,
+    test_ratio: float = 0.15,
+) -> LazyTrainer:
+    """A trainer of the links of the next snapshot, on all snapshots as one window.
+
+    Nodes are dealt out one by one, if no `ownership` is given.  Each gets `names` random features
+    more, a function of the settings' seed and the node, by which it is told from others; the rest
+    is as in `link_parts`.
+    """
+    if not snapshots:
+        raise ValueError("`snapshots` must hold at least 4: got none")
+    num_nodes = snapshots[0].num_nodes
+    if ownership is None:
+        ownership = Ownership.round_robin(num_nodes, comm.size)
+    drawn = uniform(settings.seed, "names", np.arange(num_nodes), names)
+    random = ((2 * drawn - 1) * np.sqrt(3 / max(names, 1))).astype(np.float32)
+    given = []
+    for place, snapshot in enumerate(snapshots):
+        if snapshot.features is None and not names:
+            raise ValueError(f"snapshot {place} must have `features`, if nodes have no `names`")
+        parts = [random] if snapshot.features is None else [snapshot.features, random]
+        given.append(replace(snapshot, features=np.concatenate(parts, axis=1)))
+    ratios = {"val_ratio": val_ratio, "test_ratio": test_ratio}
+    parts_of_rank = link_parts(given, ownership, comm.rank, undirected=undirected, **ratios)
+    return LazyTrainer(Part.of_window(parts_of_rank), settings, comm)

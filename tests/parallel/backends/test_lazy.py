@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import average_precision_score
 
+from neutronstream.datasets import load
 from neutronstream.parallel.backends import Ownership
 from neutronstream.parallel.backends.lazy import (
     NETWORKS,
@@ -15,8 +17,11 @@ from neutronstream.parallel.backends.lazy import (
     EndToEnd,
     LazySettings,
     LazyTrainer,
+    LazyWindows,
     Network,
     Part,
+    link_parts,
+    link_trainer,
     simulate_clients,
     traffic_ratio,
     tree_bytes,
@@ -25,10 +30,10 @@ from neutronstream.parallel.backends.lazy.gate import Phase
 from neutronstream.parallel.backends.lazy.settings import Payload
 from neutronstream.parallel.backends.lazy.stages import Kind, count_parameters
 from neutronstream.parallel.comm import ALONE
-from neutronstream.storage import Snapshot, SparseMatrix
+from neutronstream.storage import Snapshot, SparseMatrix, discretise
 
 from . import lazy_promises
-from .lazy_promises import SMALL, WAYS, graph, masks_of, part_of
+from .lazy_promises import SMALL, WAYS, graph, masks_of, part_of, parts_of, snapshots
 from .run import Promise, held_on_ranks
 
 MODULE = lazy_promises.__name__
@@ -76,6 +81,96 @@ def test_a_stage_that_hears_its_neighbours_knows_more(kind: Kind, payload: Paylo
     alone = LazyTrainer(part, replace(settings, payload="hidden"))
     alone.train_stage(0)
     assert trainer.accuracy(part.test) > alone.accuracy(part.test) + 0.15
+
+
+def window(graphs: list[Snapshot]) -> Part:
+    return Part.of_window(parts_of(ALONE, graphs))
+
+
+def test_a_stage_over_time_is_a_plain_gru_of_each_node() -> None:
+    settings = replace(SMALL, temporal="gru", dropout=0.0)
+    trainer = LazyTrainer(window(snapshots(3)), settings)
+    trainer.train()
+    gru, head = trainer.stages[2].conv, trainer.stages[2].head
+    assert isinstance(gru, torch.nn.GRU) and head is not None
+    inputs = trainer._inputs[2].x.view(3, 97, 8)
+    found = trainer.predict().view(3, 97, 7)
+    weight, recurrent, of_input, of_state = dict(gru.named_parameters()).values()
+    for node in (0, 5, 96):
+        state = torch.zeros(8).double()
+        for step in range(3):
+            x = weight @ inputs[step, node] + of_input
+            h = recurrent @ state + of_state
+            reset, update = torch.sigmoid(x[:8] + h[:8]), torch.sigmoid(x[8:16] + h[8:16])
+            new = torch.tanh(x[16:] + reset * h[16:])
+            state = (1 - update) * new + update * state
+            torch.testing.assert_close(found[step, node], head(state), rtol=0, atol=1e-12)
+
+
+def test_a_stage_over_time_reads_no_later_snapshot() -> None:
+    graphs, settings = snapshots(3), replace(SMALL, temporal="gru")
+    trainer = LazyTrainer(window(graphs), settings)
+    trainer.train()
+    assert graphs[2].features is not None
+    graphs[2] = replace(graphs[2], features=graphs[2].features + 1)
+    other = LazyTrainer(window(graphs), settings)
+    other.adopt(trainer.stages)
+    assert torch.equal(trainer.predict()[: 2 * 97], other.predict()[: 2 * 97])
+    assert not torch.equal(trainer.predict()[2 * 97 :], other.predict()[2 * 97 :])
+    graphs[0] = replace(graphs[0], features=2 * np.asarray(graphs[0].features))
+    earlier = LazyTrainer(window(graphs), settings)
+    earlier.adopt(trainer.stages)
+    changed = (earlier.predict() - other.predict())[2 * 97 :].abs().amax(1)
+    assert (changed > 0).sum() > 48, "the past is remembered"
+
+
+def test_a_stage_over_time_learns_what_a_snapshot_alone_does_not_show() -> None:
+    """The class of a node is that of its features one snapshot ago."""
+    snapshot, masks = alike()
+    assert snapshot.target is not None
+    random = np.random.default_rng(1)
+    shown = [random.permutation(snapshot.target) for _ in range(5)]
+    parts = []
+    for step in range(1, 5):
+        features = np.eye(4, 6)[shown[step]].astype(np.float32)
+        one = Snapshot(SparseMatrix.from_edges([], [], 200), features, shown[step - 1])
+        parts.append(Part.of(one, masks, Ownership.round_robin(200, 1), 0))
+    settings = LazySettings(
+        hidden=16, hops=1, rounds=120, dropout=0, learning_rate=0.03, temporal="gru"
+    )
+    trainer = LazyTrainer(Part.of_window(parts), settings)
+    trainer.train_stage(0)
+    before = trainer.accuracy("test")
+    trainer.train_stage(1)
+    assert before < 0.4 and trainer.accuracy("test") > 0.7  # at the first nobody can know
+
+
+def test_links_of_a_real_log_are_learned_better_than_by_persistence() -> None:
+    """AP against one negative a link, which keeps the source; persistence: a link of the last."""
+    log = load("uci", limit=12_000)
+    graphs = discretise(log, count=10, features="history")
+    settings = LazySettings(
+        hops=1, temporal="gru", hidden=16, rounds=30, dropout=0.1, weight_decay=0, every=2
+    )
+    trainer = link_trainer(graphs, settings, undirected=True)
+    trainer.train()
+    width, random = log.num_nodes, np.random.default_rng(0)
+    step = 8
+    matrix = graphs[step + 1].adjacency
+    links = matrix.indices.astype(np.int64), matrix.row_of
+    before = np.unique(np.concatenate([g.adjacency.row_of for g in graphs[: step + 1]]))
+    asked = np.isin(links[1], before)
+    src, dst = (end[asked] for end in links)
+    others = random.choice(before, len(src))
+    last = graphs[step].adjacency
+    known = set(zip(last.indices.tolist(), last.row_of.tolist(), strict=True))
+    ends = np.concatenate((src, src)), np.concatenate((dst, others))
+    label = np.arange(2 * len(src)) < len(src)
+    scores = trainer.score(step * width + ends[0], step * width + ends[1]).numpy()
+    same = [pair in known for pair in zip(ends[0].tolist(), ends[1].tolist(), strict=True)]
+    ours, persistence = (average_precision_score(label, s) for s in (scores, same))
+    assert ours > persistence + 0.1
+    assert trainer.accuracy("test") > 0.7
 
 
 def test_the_weights_that_chose_best_are_kept_and_patience_ends_a_stage() -> None:
@@ -219,3 +314,59 @@ def test_what_cannot_be_trained_says_why() -> None:
         simulate_clients(graph(), masks_of(graph()), SMALL, participants=0)
     with pytest.raises(ValueError, match="`widths` must be one more than `parameters`"):
         tree_bytes(graph(), [1], [1])
+    with pytest.raises(ValueError, match="`temporal` must be gru or None: got 'lstm'"):
+        LazySettings(temporal="lstm")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`rounding` must be none, bf16 or fp16: got 'int8'"):
+        LazySettings(rounding="int8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`local_steps` must be at least 1 and divide `every`"):
+        LazySettings(local_steps=2)
+    with pytest.raises(ValueError, match="`negatives` must be local or global: got 'all'"):
+        LazySettings(negatives="all")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`per_link` must be at least 0: got -1"):
+        LazySettings(per_link=-1)
+    with pytest.raises(ValueError, match="`late` must be ranks below 1: got \\[1\\]"):
+        LazyWindows(SMALL).step(parts_of(ALONE, snapshots(1)), late=[1])
+    with pytest.raises(ValueError, match="`late` ranks need a `delta`"):
+        LazyTrainer(part_of(ALONE, graph()), SMALL, late=[0])
+    with pytest.raises(ValueError, match="`sample` is for classes, and for `local_steps` of 1"):
+        simulate_clients(graph(), masks_of(graph()), replace(SMALL, local_steps=2, every=2))
+    with pytest.raises(ValueError, match="end to end learns classes, by exact gradients"):
+        EndToEnd(part_of(ALONE, graph()), replace(SMALL, rounding="bf16"))
+
+
+def test_links_that_cannot_be_learned_say_why() -> None:
+    graphs, alone = snapshots(5), Ownership.round_robin(97, 1)
+    with pytest.raises(ValueError, match=r"`snapshots` must be at least 4, .*: got 3"):
+        link_parts(graphs[:3], alone, 0)
+    with pytest.raises(ValueError, match=r"must leave a step of 4 to train on: got 0\.5"):
+        link_parts(graphs, alone, 0, val_ratio=0.5, test_ratio=0.5)
+    log = load("uci", limit=300)
+    with pytest.raises(ValueError, match="snapshot 1 must not hold events of snapshot 0"):
+        link_trainer(discretise(log, count=5, cumulative=True), SMALL)
+    with pytest.raises(ValueError, match="snapshot 0 must have `features`, if nodes have no"):
+        link_trainer([replace(one, features=None) for one in graphs], SMALL, names=0)
+    with pytest.raises(ValueError, match="`snapshots` must hold at least 4: got none"):
+        link_trainer([], SMALL)
+    with pytest.raises(ValueError, match="the snapshot must have `features` to learn from"):
+        link_parts([replace(one, features=None) for one in graphs], alone, 0)
+    for settings in (replace(SMALL, payload="logits"), replace(SMALL, kind="mlp")):
+        with pytest.raises(ValueError, match="links need the rows of both ends in every stage"):
+            link_trainer(graphs, settings)
+    parts = [*parts_of(ALONE, graphs[:1]), *link_parts(graphs, alone, 0)]
+    with pytest.raises(ValueError, match="`parts` must all ask for links, or none of them"):
+        Part.of_window(parts)
+    with pytest.raises(ValueError, match="some links must be trained on, and some chosen by"):
+        LazyTrainer(Part.of_window(parts[1:2]), SMALL)
+    trainer = link_trainer(graphs, replace(SMALL, rounds=1))
+    with pytest.raises(ValueError, match="there is nothing to predict with"):
+        trainer.embed()
+    trainer.train()
+    with pytest.raises(ValueError, match="links are asked for, not classes: `score` pairs"):
+        trainer.predict()
+    with pytest.raises(ValueError, match="`which` must be one of train, val, test for links"):
+        trainer.accuracy(np.ones(97, bool))
+    with pytest.raises(ValueError, match="end to end learns classes"):
+        EndToEnd(trainer.part, SMALL)
+    classes = LazyTrainer(part_of(ALONE, graph()), SMALL)
+    with pytest.raises(ValueError, match="classes are asked for, not links: `predict` them"):
+        classes.score(np.zeros(1, np.int64), np.zeros(1, np.int64))

@@ -1,0 +1,32 @@
+"""Where tests run: on the CPU, and where a GPU is found on that as well, the same test bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+
+_chosen = "cpu"
+
+
+def chosen() -> str:
+    """The device of the test that runs."""
+    return _chosen
+
+
+@pytest.fixture(autouse=True)
+def on_each_device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs a test on the device for which it was generated."""
+    global _chosen
+    _chosen = getattr(request, "param", "cpu")
+    yield
+    _chosen = "cpu"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test on each device, where there is more than one."""
+    if len(DEVICES) > 1:
+        metafunc.parametrize("on_each_device", DEVICES, indirect=True)
