@@ -10,7 +10,12 @@ of what is compared; `--numbers 0` takes the words).  Settings are those of the 
 dropout (0.5, not 0.3), were tried on other seeds, and are smaller for Facebook, the largest.  Then
 four ranks train on Cora's words in float64 and are compared with one: losses, predictions, bytes.
 
-    python benchmarks/retexo.py [--graphs NAME ...] [--seeds N ...] [--rounds N]
+At last the links of the next snapshot of three logs, cut as in snapshot_models.py and with the same
+negatives and baselines: a layer, or two, and a GRU over the snapshots, each stage trained alone; on
+one rank, and with weights that four ranks have learned from what each has at hand.
+
+    python benchmarks/retexo.py [--graphs [NAME ...]] [--links [NAME ...]] [--seeds N ...]
+        [--rounds N]
 
 Answer (2026-11-30, 5 seeds, per cent, about 6 minutes of a core): lazy training is 0.0 to 1.3
 points below its twin, never above it on average.
@@ -47,13 +52,17 @@ import numpy as np
 import torch
 from common import finish  # type: ignore  # beside this file
 
-from neutronstream.datasets import StaticGraph, load_graph, random_split
-from neutronstream.parallel.backends import Ownership
+from neutronstream.datasets import StaticGraph, load, load_graph, random_split
+from neutronstream.experiments import SnapshotConfig
+from neutronstream.experiments.snapshots.data import data_of_log
+from neutronstream.experiments.snapshots.links import Links
+from neutronstream.parallel.backends import Ownership, make_propagator
 from neutronstream.parallel.backends.lazy import (
     EndToEnd,
     LazySettings,
     LazyTrainer,
     Part,
+    link_parts,
     traffic_ratio,
 )
 from neutronstream.parallel.comm import ALONE, Comm, connect
@@ -167,19 +176,99 @@ def compare_ranks(comm: Comm) -> dict[str, Any]:
     return found
 
 
+LOGS: dict[str, dict[str, Any]] = {
+    "uci": {"period": "7d"},
+    "enron": {"count": 40},
+    "bitcoinotc": {"count": 40},
+}
+OF_LINKS = LazySettings(
+    hops=1, temporal="gru", hidden=32, rounds=40, dropout=0.1, weight_decay=0.0, every=2
+)
+ON_FOUR = ("gradients", "2 local steps", "bf16")
+
+
+def links_of(name: str, seed: int, comm: Comm = ALONE) -> tuple[Links, Part]:
+    """What is asked and how it is scored, and this rank's part of all snapshots."""
+    data = data_of_log(load(name), SnapshotConfig(seed=seed, **LOGS[name]))
+    task = Links(data, SnapshotConfig(seed=seed), make_propagator("single", data.snapshots))
+    ownership = Ownership.round_robin(data.num_nodes, comm.size)
+    parts = link_parts(data.snapshots, ownership, comm.rank, undirected=True)
+    return task, Part.of_window(parts)
+
+
+def link_precision(task: Links, trainer: LazyTrainer) -> float:
+    """Test AP by the last stage that is done; on one rank, which has all rows."""
+    outputs = {}
+    for step in task.data.test:
+        src, dst, valid = task.candidates(step, "test", task.config.candidates)
+        ends = np.broadcast_to(src[:, None], dst.shape).reshape(-1), dst.reshape(-1)
+        first = step * task.data.num_nodes
+        scores = trainer.score(first + ends[0], first + ends[1]).double().numpy()
+        outputs[step] = np.where(valid, scores.reshape(dst.shape), 0)
+    return task.measure(outputs, "test")["ap"]
+
+
+def link_row(name: str, seeds: list[int]) -> dict[str, Any]:
+    """AP of each stage, of one layer and of two, beside what needs no training."""
+    found: dict[str, list[float]] = {}
+    for seed in seeds:
+        task, part = links_of(name, seed)
+        for rival, scores in task.baselines("test").items():
+            found.setdefault(rival, []).append(scores["ap"])
+        for hops in (1, 2):
+            trainer = LazyTrainer(part, replace(OF_LINKS, hops=hops, seed=seed))
+            for stage in range(hops + 1):
+                trainer.train_stage(stage)
+                if stage + 1 >= hops:
+                    way = f"{hops} gcn" + " + gru" * (stage == hops)
+                    found.setdefault(way, []).append(link_precision(task, trainer))
+    row = {way: [round(mean(aps), 3), round(max(aps) - min(aps), 3)] for way, aps in found.items()}
+    print(f"{name:12}{row}", flush=True)
+    return row
+
+
+def link_ranks(comm: Comm, names: list[str]) -> dict[str, Any]:
+    """Weights that these ranks learn, tested on one rank, and the bytes it took."""
+    found: dict[str, Any] = {}
+    for name in names:
+        task, part = links_of(name, 0, comm)
+        whole = links_of(name, 0)[1] if comm.rank == 0 else None
+        for way, changed in zip(
+            ON_FOUR, ({}, {"local_steps": 2}, {"rounding": "bf16"}), strict=True
+        ):
+            settings = replace(OF_LINKS, **changed)  # type: ignore[arg-type]
+            trainer = LazyTrainer(part, settings, comm)
+            trainer.train()
+            moved = trainer.gate.everyones_bytes()
+            calls = trainer.gate.calls
+            if whole is not None:
+                alone = LazyTrainer(whole, settings)
+                alone.adopt(trainer.stages)
+                found[f"{name} {way}"] = {
+                    "ap": round(link_precision(task, alone), 3),
+                    "exchanges of rows": calls["feature"] + calls["embed"],
+                    "row bytes": moved["feature"] + moved["embed"],
+                    "gradient bytes": moved["grad"],
+                }
+            comm.barrier()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--graphs", nargs="+", default=list(GRAPHS), choices=GRAPHS)
+    parser.add_argument("--links", nargs="*", default=list(LOGS), choices=list(LOGS))
+    parser.add_argument("--graphs", nargs="*", default=list(GRAPHS), choices=GRAPHS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--rounds", type=int, default=200, help="at most, a stage")
     parser.add_argument("--patience", type=int, default=20, help="evaluations without a better one")
     parser.add_argument("--numbers", type=int, default=128, help="a node, by SVD; 0: its words")
-    parser.add_argument("--on-ranks", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--on-ranks", choices=("graphs", "links"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.on_ranks:
         with connect(os.environ) as comm:
-            compared = compare_ranks(comm)
+            links = given.on_ranks == "links"
+            compared = link_ranks(comm, given.links) if links else compare_ranks(comm)
             if comm.rank == 0:
                 print(json.dumps(compared))
         return
@@ -202,11 +291,26 @@ def main() -> None:
             gap = mean(run[f"{kind} lazy"] - run[f"{kind} twin"] for run in runs)
             result[f"{name} {kind} lazy - twin"] = round(gap, 2)
             print(f"{name:14}{kind:5} lazy - twin {gap:+.2f} points")
-    job = ["mpiexec", "-n", "4", sys.executable, __file__, "--on-ranks"]
-    shown = subprocess.run(job, capture_output=True, text=True, check=True)
-    result["ranks"] = json.loads(shown.stdout.splitlines()[-1])
-    for kind in KINDS:
-        print(f"four ranks and one, {kind}: {result['ranks'][kind]}")
+    job = ["mpiexec", "-n", "4", sys.executable, __file__]
+    if given.graphs:
+        shown = subprocess.run(
+            [*job, "--on-ranks", "graphs"], capture_output=True, text=True, check=True
+        )
+        result["ranks"] = json.loads(shown.stdout.splitlines()[-1])
+        for kind in KINDS:
+            print(f"four ranks and one, {kind}: {result['ranks'][kind]}")
+    for name in given.links:
+        result[f"links {name}"] = link_row(name, given.seeds)
+    if given.links:
+        shown = subprocess.run(
+            [*job, "--links", *given.links, "--on-ranks", "links"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        result["link ranks"] = json.loads(shown.stdout.splitlines()[-1])
+        for way, row in result["link ranks"].items():
+            print(f"four ranks, {way}: {row}")
     finish({"rounds": given.rounds, "numbers": given.numbers, **result}, seed=given.seeds[0])
 
 

@@ -165,6 +165,7 @@ def finished(
         return None
     report = None
     if runs.is_finished(folder):
+        runs.check_may_begin(folder, resume=True)  # it may be no run's report
         model_class = None if make is None else class_of(make())
         report = runs.finished_report(folder, log, config, model_class)
     if not comm.gather_objects(report is not None, "start")[0]:

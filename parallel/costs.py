@@ -1,4 +1,4 @@
-"""What an event and a message cost: the constants by which work is shared over ranks.
+"""What an event and a message cost: the constants by which work is shared over ranks and threads.
 
 They are fixed, not measured while running, so that a run repeated on as many ranks decides, and
 rounds, as the first one did.  `benchmarks/scale_model.py` measures them.
@@ -35,3 +35,5 @@ class Costs:
 
 FUSED = Costs(event=20e-6)
 LEVELS = Costs(event=300e-6)
+THREADED = Costs(event=15e-6, message=150e-6, byte=0.0)
+"""Of scans in threads of one process, which have nothing to exchange, but are to be woken twice."""

@@ -30,7 +30,9 @@ from ..kernels.memory import (
 )
 from ..padding import LANES, PART, up
 from ..rows import product
-from ..threads import added, together
+from ..threads import added, spans, together
+
+LEAST = 64  # ends whose products are worth a thread
 
 
 def scan_gru(chain: Chain, memory: Tensor, told: Tensor, cell: nn.GRUCell) -> Tensor:
@@ -160,18 +162,22 @@ class _Gru(Function):
         ways = own.numpy(), other.numpy()
         size = len(slopes) if ctx.needs_input_grad[2] else 0
         by_placed = grad.new_zeros(size, tail.shape[1])
-        dtype = kept[0].dtype
-        sums = [np.zeros((3 * width, read.shape[1]), dtype) for _ in parts]
-        own_sums = [np.zeros((width, width), dtype) for _ in parts]
-        told, into_told = tail.numpy(), by_placed.numpy()
 
         def of(part: int) -> None:
-            reads, gate, slope = (each[cuts[part]] for each in kept)
-            gru_backward(*lists, *parts[part], *ways, reads, gate, slope)
-            by_weights = sums[part], own_sums[part], into_told[cuts[part]]
-            gru_weights(reads, slope, told, *by_weights)
+            gru_backward(*lists, *parts[part], *ways, *(each[cuts[part]] for each in kept))
 
         together([partial(of, part) for part in range(len(parts))])
+        even = spans(len(slopes), LEAST)  # what is left is apart whatever hangs together
+        dtype = kept[0].dtype
+        sums = [np.zeros((3 * width, read.shape[1]), dtype) for _ in even]
+        own_sums = [np.zeros((width, width), dtype) for _ in even]
+        told, into_told = tail.numpy(), by_placed.numpy()
+
+        def weigh(part: int, cut: slice) -> None:
+            found = sums[part], own_sums[part], into_told[cut]
+            gru_weights(kept[0][cut], kept[2][cut], told, *found)
+
+        together([partial(weigh, part, cut) for part, cut in enumerate(even)])
         by_three, by_part = (torch.from_numpy(added(each)) for each in (sums, own_sums))
         by_back = torch.cat([by_three[: 2 * width, :width], by_part])
         by_bias = torch.cat([by_three[: 2 * width, columns], slopes[:, :width].sum(0)])

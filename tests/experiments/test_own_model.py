@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,41 @@ def test_it_is_resumed_exactly(tmp_path: Path) -> None:
     assert resumed["metrics"] == whole["metrics"]
     with pytest.raises(CheckpointError, match="of a run with `model` 'attentive': got 'grumemory'"):
         fit(LOG, config, tmp_path / "run", model=GruMemory, resume=True)
+
+
+class Other(Attentive):
+    """The same weights in another class."""
+
+
+@pytest.mark.parametrize("protocol", ["prequential", "split"])
+@pytest.mark.parametrize("ended", [False, True])
+def test_it_is_not_gone_on_with_by_another_class(
+    tmp_path: Path, ended: bool, protocol: str
+) -> None:
+    rest = SETTINGS if protocol == "prequential" else {"batch_size": 25, "epochs": 2}
+    config = TrainConfig(model="own", checkpoint_seconds=0, protocol=protocol, **rest)  # type: ignore[arg-type]
+
+    def stop(figures: dict[str, Any]) -> None:
+        if not ended and figures["done_events"] > 280:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) if not ended else nullcontext():
+        fit(LOG, config, tmp_path, model=Attentive, progress=stop)
+    with pytest.raises(
+        CheckpointError, match=r"is of a run of .*small\.Attentive: got .*\.Other as"
+    ):
+        fit(LOG, config, tmp_path, model=Other, resume=True)
+    resumed = fit(LOG, config, tmp_path, model=Attentive, resume=True)
+    assert resumed["metrics"] == fit(LOG, config, model=Attentive)["metrics"]
+    assert resumed["model_class"].endswith("small.Attentive")
+
+
+def test_weights_of_another_shape_are_one_clear_error(tmp_path: Path) -> None:
+    config = TrainConfig(model="own", checkpoint_seconds=0, **SETTINGS)
+    fit(LOG, config, tmp_path, model=lambda: GruMemory(8))
+    (tmp_path / "report.json").unlink()
+    with pytest.raises(CheckpointError, match=r"weights in .* do not fit the model: resume with"):
+        fit(LOG, config, tmp_path, model=lambda: GruMemory(9), resume=True)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest
 import neutronstream
 from neutronstream.experiments import TrainConfig
 from neutronstream.experiments.fit import fit
+from neutronstream.experiments.keeper import SHARE, Keeper
 from neutronstream.storage import read_checkpoint
 from neutronstream.stream import CheckpointError
 
@@ -377,3 +379,95 @@ def test_a_run_without_a_folder_writes_nothing(tmp_path: Path) -> None:
         patch.chdir(tmp_path)
         fit(LOG, CONFIG)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("protocol", ["prequential", "split"])
+def test_ctrl_c_keeps_what_is_whole_however_seldom_checkpoints_are(
+    tmp_path: Path, protocol: str
+) -> None:
+    given = {"checkpoint_seconds": 1e9, "seed": 1}
+    windows = {**WINDOWS["fixed"], "epochs": 2}
+    rest = windows if protocol == "prequential" else {"protocol": "split", "epochs": 3}
+    config = settings(**given, **rest)
+
+    def press(figures: dict[str, Any]) -> None:
+        if protocol == "prequential" or "epoch" in figures:  # of a split: amidst the second
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as pressed:
+        fit(LOG, config, tmp_path, progress=press)
+    stands = "after 1 window" if protocol == "prequential" else "after 1 of 3 epochs"
+    assert pressed.value.__notes__ == [f"`resume=True` goes on with {tmp_path}, {stands}"]
+    _, meta = read_checkpoint(tmp_path / "checkpoints")
+    done = meta["progress"]
+    assert done["window"] == 1 if protocol == "prequential" else len(done["epochs"]) == 1
+    assert untimed(fit(LOG, config, tmp_path, resume=True)) == untimed(fit(LOG, config))
+
+
+def test_copies_in_memory_take_a_small_part_of_the_time(tmp_path: Path) -> None:
+    """What is not written yet is copied after the first window, and then no more than now and then.
+
+    A window here takes no time at all, and a copy does.
+    """
+
+    class Slow:
+        copies = 0
+
+        def to_checkpoint(self) -> tuple[dict[str, Any], dict[str, Any]]:
+            self.copies += 1
+            time.sleep(0.01)
+            return {}, {"progress": {"window": self.copies}}
+
+        def from_checkpoint(self, tensors: Any, meta: Any) -> None: ...
+
+    trainer, keeper = Slow(), Keeper(tmp_path, LOG, settings(checkpoint_seconds=1e9))
+    for _ in range(1_000):
+        keeper.save(trainer)
+    assert trainer.copies == 1
+    time.sleep(0.01 * SHARE + 0.2)
+    keeper.save(trainer)
+    assert trainer.copies == 2
+    assert not (tmp_path / "checkpoints").exists()
+    keeper.write_latest()
+    keeper.write_latest()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000001"]
+    assert read_checkpoint(tmp_path / "checkpoints")[1]["progress"] == {"window": 2}
+
+
+FOREIGN: dict[str, dict[str, str]] = {
+    "settings of a site": {"config.toml": 'baseURL = "https://example.org"\n'},
+    "settings of one's own": {"config.toml": 'model = "tgn"\nseed = 3\n'},
+    "a report of something": {"report.json": '{"config": 3}', "report.html": "<p>"},
+    "notes": {"notes.txt": "mine", "thesis.tex": "mine"},
+    "weights of something": {"checkpoints/best.pt": "weights", "train.py": "import torch"},
+}
+
+
+@pytest.mark.parametrize("files", FOREIGN.values(), ids=FOREIGN)
+def test_what_is_no_run_is_neither_replaced_nor_written_over(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    is_taken = "notes.txt" not in files
+    for ways in ({"force": True}, {}, {"resume": True}):
+        if ways.get("force") or is_taken:
+            with pytest.raises(ValueError, match=f"{tmp_path} is not the folder of a run, but"):
+                fit(LOG, CONFIG, tmp_path, **ways)
+    assert {p for p in tmp_path.rglob("*") if p.is_file()} == {tmp_path / name for name in files}
+    assert all((tmp_path / name).read_text() == text for name, text in files.items())
+
+
+def test_a_run_that_was_only_begun_is_one(tmp_path: Path) -> None:
+    """By any one of the files that it wrote before it was killed."""
+    fit(LOG, CONFIG, tmp_path / "whole", reading={"unit": "s"})
+    for name in ("config.toml", "reading.json", "report.json", "checkpoints"):
+        folder = tmp_path / name.replace(".", "_")
+        folder.mkdir()
+        (shutil.copytree if name == "checkpoints" else shutil.copy)(
+            tmp_path / "whole" / name, folder / name
+        )
+        with pytest.raises(ValueError, match=r"holds an? (un)?finished run"):
+            fit(LOG, CONFIG, folder)
+        assert untimed(fit(LOG, CONFIG, folder, force=True)) == untimed(fit(LOG, CONFIG))

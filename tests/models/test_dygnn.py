@@ -26,7 +26,16 @@ from ..data import real_log, span_of
 from ..naive import random_log
 from ..parallel.runs import run
 from .naive_dygnn import NaiveDyGNN
-from .twins import assert_near, candidates_of, real_scores, replayed, strong, weights_of
+from .twins import (
+    assert_every_parameter_learns,
+    assert_gradients_are_slopes,
+    assert_near,
+    candidates_of,
+    real_scores,
+    replayed,
+    strong,
+    weights_of,
+)
 
 HOUR = 3600
 
@@ -93,19 +102,7 @@ def test_the_model_is_that_of_the_equations(
 def test_gradients_are_the_slopes_of_the_slow_model(name: str) -> None:
     model, replay, _, outcome = run_of(LOGS[name].head(40))
     outcome.losses.sum().backward()  # type: ignore[no-untyped-call]
-    rng = np.random.default_rng(0)
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None
-        way = rng.normal(size=parameter.shape)
-        sums = []
-        for step in (1e-5, -1e-5):
-            moved = naive(model, replay)
-            moved.weights[parameter_name] = moved.weights[parameter_name] + step * way
-            moved.run()
-            sums.append(sum(moved.losses))
-        slope = (sums[0] - sums[1]) / 2e-5
-        ours = float((parameter.grad * torch.from_numpy(way)).sum())
-        assert ours == pytest.approx(slope, rel=1e-5, abs=1e-6), parameter_name
+    assert_gradients_are_slopes(model, lambda: naive(model, replay))
 
 
 STREAMS = {
@@ -349,19 +346,12 @@ def test_every_parameter_learns(name: str, executor: str) -> None:  # fault G1
     log = LOGS[name]
     torch.manual_seed(0)
     model = DyGNN(8, log.kinds).double()
-    before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    layers = {n.split(".")[0] for n in before}
+    layers = {name.split(".")[0] for name, _ in model.named_parameters()}
     assert layers == {
         *("interact", "cells", "merge", "attention"),
         *("transfer_src", "transfer_dst", "as_head", "as_tail"),
     }
-    _, _, outcome = replayed(log, model, executor)
-    outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
-    torch.optim.Adam(model.parameters(), lr=0.01).step()
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None
-        assert (parameter.grad != 0).any(), parameter_name
-        assert not torch.equal(parameter, before[parameter_name]), parameter_name
+    assert_every_parameter_learns(log, model, executor)
 
 
 def test_it_learns_who_receives_much() -> None:

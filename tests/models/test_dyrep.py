@@ -24,6 +24,7 @@ from neutronstream.stream import EventLog
 from ..data import real_log, span_of
 from ..naive import random_log
 from .naive_dyrep import SEED, NaiveDyRep
+from .twins import assert_every_parameter_learns, assert_gradients_are_slopes
 
 LOGS = {
     "uci": real_log("uci", 220),
@@ -122,20 +123,13 @@ def test_gradients_are_the_slopes_of_the_slow_model(name: str, form: str) -> Non
     outcome.losses.sum().backward()  # type: ignore[no-untyped-call]
     start = naive(log, model, replay)
     start.run()
-    rng = np.random.default_rng(0)
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None
-        way = rng.normal(size=parameter.shape)
-        sums = []
-        for step in (1e-5, -1e-5):
-            moved = naive(log, model, replay)
-            moved.weights[parameter_name] = moved.weights[parameter_name] + step * way
-            moved.rates = start.used_rates  # attention carries no gradient
-            moved.run()
-            sums.append(sum(moved.losses))
-        slope = (sums[0] - sums[1]) / 2e-5
-        ours = float((parameter.grad * torch.from_numpy(way)).sum())
-        assert ours == pytest.approx(slope, rel=1e-5, abs=1e-6), parameter_name
+
+    def twin() -> NaiveDyRep:
+        moved = naive(log, model, replay)
+        moved.rates = start.used_rates  # attention carries no gradient
+        return moved
+
+    assert_gradients_are_slopes(model, twin)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -143,16 +137,7 @@ def test_gradients_are_the_slopes_of_the_slow_model(name: str, form: str) -> Non
 def test_every_parameter_learns(name: str, form: str) -> None:
     log = LOGS[name]
     model = DyRep(8, log.kinds, **FORMS[form])
-    before = {n: p.detach().double() for n, p in model.named_parameters()}
-    _, _, outcome = replayed(log, model)
-    outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None
-        assert (parameter.grad != 0).any(), parameter_name
-    torch.optim.Adam(model.parameters(), lr=0.01).step()
-    model.constrain()
-    for parameter_name, parameter in model.named_parameters():
-        assert not torch.equal(parameter, before[parameter_name]), parameter_name
+    assert_every_parameter_learns(log, model.double())
 
 
 @pytest.mark.parametrize("name", LOGS)

@@ -21,6 +21,7 @@ from ..naive import random_log
 from .naive_jodie import NaiveJODIE
 from .twins import (
     assert_every_parameter_learns,
+    assert_gradients_are_slopes,
     assert_levels_equal,
     assert_near,
     candidates_of,
@@ -105,19 +106,7 @@ def test_gradients_are_the_slopes_of_the_slow_model(name: str) -> None:
     assert isinstance(model, JODIE)
     replay, _, outcome = replayed(log, model)
     outcome.losses.sum().backward()  # type: ignore[no-untyped-call]
-    rng = np.random.default_rng(0)
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None
-        way = rng.normal(size=parameter.shape)
-        sums = []
-        for step in (1e-5, -1e-5):
-            moved = naive(log, model, replay)
-            moved.weights[parameter_name] = moved.weights[parameter_name] + step * way
-            moved.run()
-            sums.append(sum(moved.losses))
-        slope = (sums[0] - sums[1]) / 2e-5
-        ours = float((parameter.grad * torch.from_numpy(way)).sum())
-        assert ours == pytest.approx(slope, rel=1e-5, abs=1e-6), parameter_name
+    assert_gradients_are_slopes(model, lambda: naive(log, model, replay))
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -25,7 +25,16 @@ from ..data import real_log, span_of
 from ..naive import random_log
 from ..parallel.runs import run
 from .naive_ldg import NaiveLDG
-from .twins import assert_near, candidates_of, real_scores, replayed, strong, weights_of
+from .twins import (
+    assert_every_parameter_learns,
+    assert_gradients_are_slopes,
+    assert_near,
+    candidates_of,
+    real_scores,
+    replayed,
+    strong,
+    weights_of,
+)
 
 PRIORS = {1: (0.95, 0.05), 2: (0.9, 0.05, 0.05), 3: (0.91, 0.03, 0.03, 0.03)}
 
@@ -132,20 +141,14 @@ def test_gradients_are_the_slopes_of_the_slow_model(name: str) -> None:
     outcome.losses.sum().backward()  # type: ignore[no-untyped-call]
     start = naive(model, replay, segment)
     start.run()
-    rng = np.random.default_rng(0)
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None
-        way = rng.normal(size=parameter.shape)
-        sums = []
-        for step in (1e-7, -1e-7):  # small: of many neighbours some are nearly the greatest
-            moved = naive(model, replay, segment)
-            moved.weights[parameter_name] = moved.weights[parameter_name] + step * way
-            moved.given = start.drawn
-            moved.run()
-            sums.append(sum(moved.losses))
-        slope = (sums[0] - sums[1]) / 2e-7
-        ours = float((parameter.grad * torch.from_numpy(way)).sum())
-        assert ours == pytest.approx(slope, rel=1e-4, abs=1e-4), parameter_name
+
+    def twin() -> NaiveLDG:
+        moved = naive(model, replay, segment)
+        moved.given = start.drawn
+        return moved
+
+    # a small step: of many neighbours some are nearly the greatest
+    assert_gradients_are_slopes(model, twin, step=1e-7, bound=1e-5)
 
 
 STREAMS = {
@@ -379,15 +382,7 @@ def test_every_parameter_learns(name: str, executor: str) -> None:
     log = LOGS[name]
     torch.manual_seed(0)
     model = LDG(8, log.kinds)
-    before = {n: p.detach().double() for n, p in model.named_parameters()}
-    _, _, outcome = replayed(log, model.double(), executor)
-    outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
-    torch.optim.Adam(model.parameters(), lr=0.01).step()
-    model.constrain()
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None
-        assert (parameter.grad != 0).any(), parameter_name
-        assert not torch.equal(parameter, before[parameter_name]), parameter_name
+    assert_every_parameter_learns(log, model.double(), executor)
 
 
 def test_it_learns_who_takes_part() -> None:

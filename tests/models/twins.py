@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -62,6 +64,37 @@ def assert_near(ours: Tensor, right: object, bound: float) -> None:
     assert (found - expected).abs().max() <= bound * max(1.0, float(expected.abs().max()))
 
 
+class Naive(Protocol):
+    """A slow twin: weights by the names of parameters, and the losses of its one run."""
+
+    weights: dict[str, Float64]
+    losses: list[float]
+
+    def run(self) -> None: ...
+
+
+def assert_gradients_are_slopes(
+    model: DynamicGNN, twin: Callable[[], Naive], *, step: float = 1e-5, bound: float = 1e-6
+) -> None:
+    """The gradient of the sum of losses is how those of a new `twin` change with its weights.
+
+    It may be apart by `bound`, and by ten times that share of the slope.
+    """
+    rng = np.random.default_rng(0)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        way = rng.normal(size=parameter.shape)
+        sums = []
+        for moving in (step, -step):
+            moved = twin()
+            moved.weights[name] = moved.weights[name] + moving * way
+            moved.run()
+            sums.append(sum(moved.losses))
+        slope = (sums[0] - sums[1]) / (2 * step)
+        ours = float((parameter.grad * torch.from_numpy(way)).sum())
+        assert ours == pytest.approx(slope, rel=10 * bound, abs=bound), name
+
+
 def assert_levels_equal(
     log: EventLog, new_model: Callable[[], DynamicGNN], *, size: int, num_candidates: int
 ) -> None:
@@ -82,13 +115,16 @@ def assert_levels_equal(
             assert value.numel() == 0 or (value - first[key]).abs().max() <= bound * scale, key
 
 
-def assert_every_parameter_learns(log: EventLog, model: DynamicGNN) -> None:
+def assert_every_parameter_learns(
+    log: EventLog, model: DynamicGNN, executor: str = "levels"
+) -> None:
     """Each parameter has a gradient over the log as one segment, and a step moves it."""
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    _, _, outcome = replayed(log, model)
+    _, _, outcome = replayed(log, model, executor)
     outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and (parameter.grad != 0).any(), name
     torch.optim.Adam(model.parameters(), lr=0.01).step()
+    model.constrain()
     for name, parameter in model.named_parameters():
         assert not torch.equal(parameter, before[name]), name

@@ -63,7 +63,7 @@ def main() -> None:
     threads = int(sys.argv[3]) if len(sys.argv) > 3 else 1  # of each rank
     LOGS["uci"] = real_log("uci", 150)
     free = Costs(event=1.0, message=0.0, byte=0.0)  # so that all that can be shared is
-    LevelExecutor.costs = FusedExecutor.costs = free
+    LevelExecutor.costs = FusedExecutor.costs = FusedExecutor.costs_of_threads = free
     with comm.connect(os.environ) as ranks, using_threads(threads):
         found = {
             f"{name} {model}": difference(ranks, log, model, which)

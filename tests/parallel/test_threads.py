@@ -15,7 +15,7 @@ import torch
 
 from neutronstream.models import JODIE, TGN, DynamicGNN, DyRep, attention
 from neutronstream.models.scans import attention as pairs_attended
-from neutronstream.models.scans import point_process
+from neutronstream.models.scans import memory, point_process
 from neutronstream.models.threads import added, count_threads, spans, together, using_threads
 from neutronstream.parallel import FusedExecutor, Replay
 from neutronstream.parallel.costs import Costs
@@ -37,6 +37,8 @@ MODELS: dict[str, Callable[[EventLog], DynamicGNN]] = {
     "dyrep, bilinear": lambda log: DyRep(6, log.kinds, intensity="bilinear", drift=True),
 }
 
+FREE = Costs(event=1.0, message=0.0, byte=0.0)
+
 HOSTILE = {
     "ties and a hub": random_log(4, 60, 12, ties=1.0, hub=0.9),
     "only loops": random_log(6, 30, 5, loops=1.0),
@@ -49,9 +51,9 @@ HOSTILE = {
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever can be done in a thread is, however little it is."""
-    for module in (attention, pairs_attended, point_process):
+    for module in (attention, pairs_attended, memory, point_process):
         monkeypatch.setattr(module, "LEAST", 1)
-    monkeypatch.setattr(FusedExecutor, "costs", Costs(event=1.0, message=0.0, byte=0.0))
+    monkeypatch.setattr(FusedExecutor, "costs_of_threads", FREE)
     yield
 
 
@@ -143,7 +145,7 @@ def test_no_thread_reads_what_another_writes(threads: int, model: DynamicGNN) ->
     plan = executor.prepare(executor.replay.resolve(0, 60))
     chain, num_base = plan.work, len(plan.base)
     assert chain.parts == ()  # one thread
-    parts = share_chain(chain, num_base, threads, Costs(event=1.0, message=0.0))
+    parts = share_chain(chain, num_base, threads, FREE)
     assert len(parts) == threads
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(60))
     writes = chain.writes.reshape(-1, 2)
@@ -160,8 +162,7 @@ def test_events_that_all_hang_together_are_not_shared() -> None:
     log = random_log(4, 60, 12, ties=1.0, hub=1.0)
     executor = FusedExecutor(Replay(log, JODIE(2)))
     plan = executor.prepare(executor.replay.resolve(0, 60))
-    free = Costs(event=1.0, message=0.0)
-    assert share_chain(plan.work, len(plan.base), 2, free) == ()
+    assert share_chain(plan.work, len(plan.base), 2, FREE) == ()
     assert deal(np.zeros(5, np.int64), 2)[1] == 5
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
+
+from neutronstream.storage import read_checkpoint
 
 from ...parallel.backends.run import held_on_ranks
 from ..test_cli_ranks import alone, launch, refusal_by_all, report_of
@@ -52,3 +56,24 @@ def test_ranks_that_fail_alike_say_so_once(place: Path) -> None:
     said = refusal_by_all(launch(place, 2, *COMMAND, "--backend", "single", "--output", "single"))
     assert said == "error: backend `single` runs on one rank: got 2; choose another"
     assert not (place / "single").exists()
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_an_interrupted_job_keeps_what_is_whole_and_says_where_it_stands(
+    place: Path, count: int
+) -> None:
+    """Checkpoints are half a minute apart; none is written before Ctrl-C."""
+    folder = place / f"stopped{count}"
+    words = (*COMMAND, "--epochs", "100000", "--patience", "100000", "--output", folder.name)
+    job = launch(place, count, *words)
+    while not (folder / "config.toml").exists():
+        assert job.poll() is None, job.communicate()
+        sleep(0.01)
+    sleep(4)  # some epochs
+    assert not (folder / "checkpoints").exists()
+    job.send_signal(signal.SIGINT)
+    text = refusal_by_all(job)
+    said = "interrupted: the same command with --resume goes on with"
+    (epochs,) = re.fullmatch(rf"{said} {folder.name}, after (\d+) of 100000 epochs", text).groups()  # type: ignore[union-attr]
+    _, meta = read_checkpoint(folder / "checkpoints")
+    assert len(meta["progress"]["epochs"]) == int(epochs) >= 1

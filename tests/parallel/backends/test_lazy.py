@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -370,3 +374,14 @@ def test_links_that_cannot_be_learned_say_why() -> None:
     classes = LazyTrainer(part_of(ALONE, graph()), SMALL)
     with pytest.raises(ValueError, match="classes are asked for, not links: `predict` them"):
         classes.score(np.zeros(1, np.int64), np.zeros(1, np.int64))
+
+
+def test_the_page_on_backends_shows_what_runs() -> None:
+    page = (Path(__file__).parents[3] / "docs/backends.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    (share,) = re.findall(r"above its negatives: (0\.\d\d), bytes: {'setup': 0", done.stdout)
+    assert float(share) > 0.6
