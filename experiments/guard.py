@@ -76,12 +76,7 @@ class Guard:
             self.abort = os._exit
 
     def interrupt(self, *_: object) -> NoReturn:
-        """Ends the job; a handler of Ctrl-C that nothing on the way can swallow.
-
-        Others give the first rank the time to write what is done: it then ends them.
-        """
-        if self.rank:
-            sleep(PATIENCE)
+        """Ends the job at once; a handler of Ctrl-C that nothing on the way can swallow."""
         self.fails(self.interrupted(), INTERRUPTED)
 
     def fails(self, text: str, code: int, detail: str = "") -> NoReturn:

@@ -11,10 +11,11 @@ import hashlib
 import json
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -42,6 +43,9 @@ class Kept(Protocol):
     def from_checkpoint(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None: ...
 
 
+WRITES = 5.0
+"""Seconds that other ranks give the first one to write, on Ctrl-C; it ends them when it has."""
+
 SHARE = 50
 """Least seconds between two copies in memory, in those that a copy takes."""
 
@@ -63,7 +67,7 @@ class Keeper:
         self.log = log
         self.config = config
         self.model_class = model_class
-        self.written = time.monotonic()
+        self.written = monotonic()
         self._latest: tuple[dict[str, Tensor], dict[str, Any]] | None = None
         self._next = 0.0  # when a copy may be made
 
@@ -83,7 +87,7 @@ class Keeper:
         It is what `write_latest` writes.  As a copy grows with the graph, copies take a fiftieth of
         the time at most: where windows are shorter than that allows, not each of them is kept.
         """
-        now = time.monotonic()
+        now = monotonic()
         is_due = force or now - self.written >= self.config.checkpoint_seconds
         if not is_due and now < self._next:
             return
@@ -93,10 +97,10 @@ class Keeper:
         meta |= {"model_class": self.model_class}
         if is_due:
             write_checkpoint(self.folder, tensors, meta)
-            self._latest, self.written = None, time.monotonic()
+            self._latest, self.written = None, monotonic()
             return
         self._latest = {n: t.detach().to("cpu", copy=True) for n, t in tensors.items()}, meta
-        self._next = time.monotonic() + SHARE * (time.monotonic() - now)
+        self._next = monotonic() + SHARE * (monotonic() - now)
 
     def write_latest(self) -> None:
         """Write the copy in memory, if it is newer than the last checkpoint."""
@@ -210,21 +214,24 @@ def kept_in(
             elif force:
                 runs.clear(folder)
             keeper.begin(reading)
-            stack.enter_context(_written_before(keeper))
+        if folder is not None:
+            write = partial(sleep, WRITES) if keeper is None else keeper.write_latest
+            stack.enter_context(_first(write))
         if folder is not None and resume and comm.size > 1:
             share_progress(comm, trainer)
         try:
             yield keeper
         except KeyboardInterrupt as press:
-            if keeper is not None and folder is not None:
-                keeper.write_latest()
+            if folder is not None:
+                write()
+            if folder is not None and keeper is not None:
                 press.add_note(f"`resume=True` goes on with {folder}, {standing(folder)}")
             raise
 
 
 @contextmanager
-def _written_before(keeper: Keeper) -> Iterator[None]:
-    """Has a handler of Ctrl-C that ends the process at once wait until the keeper has written."""
+def _first(act: Callable[[], object]) -> Iterator[None]:
+    """Has a handler of Ctrl-C that ends the process at once `act` before it does."""
     before = signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
     if not callable(before) or before is signal.default_int_handler or not is_main:
@@ -234,7 +241,7 @@ def _written_before(keeper: Keeper) -> Iterator[None]:
 
     def press(number: int, frame: Any) -> None:
         try:
-            keeper.write_latest()
+            act()
         finally:
             then(number, frame)
 
@@ -250,7 +257,10 @@ def standing(folder: Path) -> str:
     newest = max((folder / "checkpoints").glob("[0-9]*"), default=None)
     if newest is None:
         return "from its start"
-    meta = json.loads((newest / "meta.json").read_text())["meta"]
+    try:
+        meta = json.loads((newest / "meta.json").read_text())["meta"]
+    except (OSError, ValueError, KeyError):  # who goes on is told of it
+        return "from its last checkpoint"
     progress = meta["progress"]
     if "window" in progress:
         return f"after {progress['window']} window{'s' if progress['window'] != 1 else ''}"

@@ -451,7 +451,8 @@ def test_what_is_no_run_is_neither_replaced_nor_written_over(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     is_taken = "notes.txt" not in files
-    for ways in ({"force": True}, {}, {"resume": True}):
+    tried: list[dict[str, Any]] = [{"force": True}, {}, {"resume": True}]
+    for ways in tried:
         if ways.get("force") or is_taken:
             with pytest.raises(ValueError, match=f"{tmp_path} is not the folder of a run, but"):
                 fit(LOG, CONFIG, tmp_path, **ways)

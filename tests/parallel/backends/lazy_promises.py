@@ -797,6 +797,24 @@ def learns_links_without_a_row_inside_the_rounds(comm: Comm) -> None:
             assert found_bytes[purpose] == expected[purpose]
 
 
+def lets_no_interior_feature_of_a_window_out(comm: Comm) -> None:
+    """Numbers that stand nowhere else are planted; only ends of edges and of asked links leave."""
+    graphs = snapshots(6)
+    marks = 7_000 + np.arange(6 * 97 * 9).reshape(6, 97, 9) / 8
+    marked = [replace(g, features=m.astype(np.float32)) for g, m in zip(graphs, marks, strict=True)]
+    part = Part.of_window(link_parts(marked, owned(97, comm.size), comm.rank))
+    boundary = np.zeros(len(part.own), bool)
+    boundary[part.boundary.given] = True
+    with opened(comm) as letters:
+        trainer = LazyTrainer(part, timed(LINKS), comm)
+        trainer.train()
+        trainer.accuracy("test")
+    own = marks[:5].reshape(-1, 9)[part.own]
+    assert not any(letter.holds(own[~boundary]) for letter in letters)
+    assert any(letter.holds(own[boundary]) for letter in letters) == bool(boundary.any())
+    assert {letter.purpose for letter in letters} <= set(PURPOSES)
+
+
 def learns_from_links_what_one_rank_learns(comm: Comm) -> float:
     """Without negatives, which depend on who has what: each owner's half weighs a half."""
     worst = 0.0
@@ -813,6 +831,15 @@ def learns_from_links_what_one_rank_learns(comm: Comm) -> float:
             worst = max(worst, float(off))
         order = torch.from_numpy(ours.part.own)
         torch.testing.assert_close(ours.embed(), alone.embed()[order], rtol=0, atol=1e-9)
+    settings = timed(LINKS, per_link=0)
+    both = [LazyWindows(settings, ranks, drift=Drift(tolerance=1e9)) for ranks in (comm, ALONE)]
+    for start, act in ((0, "all"), (1, "none")):  # a window later
+        for windows in both:
+            graphs, ownership = snapshots(5, start=start), owned(97, windows.comm.size)
+            assert windows.step(link_parts(graphs, ownership, windows.comm.rank)) == act
+        ours, alone = (windows.trainer for windows in both)  # type: ignore[assignment]
+        assert ours.gate.calls["feature"] + ours.gate.calls["embed"] == 2
+        assert abs(ours.loss() - alone.loss()) < 1e-10
     return worst
 
 
@@ -1169,6 +1196,7 @@ PROMISES = (
     keeps_a_stage_over_time_to_each_rank,
     learns_over_time_the_same_as_one_rank,
     learns_links_without_a_row_inside_the_rounds,
+    lets_no_interior_feature_of_a_window_out,
     learns_from_links_what_one_rank_learns,
     sums_the_gradient_of_the_plain_loss_of_links,
     uses_negatives_that_one_rank_uses,
