@@ -8,10 +8,10 @@ that runs take, a bilinear intensity that drifts.
 
     python benchmarks/learning.py [--limit N] [--logs NAME ...] [--seeds N ...]
 
-Answer (2026-11-30, seeds 0 to 2, 16 minutes of a busy core): TGN is best or level with the best on all
-three logs but in MRR, where the last partner is (.974, .709 and .770 against .923, .694 and .636).
-DyRep as published loses to lookups everywhere; with the defaults of runs AP rises from .586, .645 and
-.770 to .950, .814 and .886.  The table is in the README.
+Answer (2026-11-30, seeds 0 to 2, 16 minutes of a busy core): TGN is best or level with the best on
+all three logs but in MRR, where the last partner is (.974, .709 and .770 against .923, .694 and
+.636).  DyRep as published loses to lookups everywhere; with the defaults of runs AP rises from
+.586, .645 and .770 to .950, .814 and .886.  The table is in the README.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ wikipedia, which are the published 0.762 and 0.904.
 States are those that training left, as in the published figures, or with `--evaluate-from replay`
 those that the held weights give to the whole log.
 
-Answer (2026-11-30): above the published figures on uci (tgn 93.7, jodie 95.6, dyrep 92.8) and on enron
-(92.2, 95.4, 92.8); on wikipedia a point below for tgn (97.7) and jodie (95.3), ten for dyrep (85.0),
-which is another model there.  Without its drift dyrep has 77.4 on uci and 60.2 on enron.  The whole
-table, and why, is in docs/protocols.md.
+Answer (2026-11-30): above the published figures on uci (tgn 93.7, jodie 95.6, dyrep 92.8) and on
+enron (92.2, 95.4, 92.8); on wikipedia a point below for tgn (97.7) and jodie (95.3), ten for dyrep
+(85.0), which is another model there.  Without its drift dyrep has 77.4 on uci and 60.2 on enron.
+The whole table, and why, is in docs/protocols.md.
 """
 
 from __future__ import annotations
