@@ -62,10 +62,10 @@ def default_folder(source: str, config: TrainConfig) -> Path:
 def name_of(source: str) -> str:
     """What a folder of runs calls a file or a data set.
 
-    >>> name_of("data/my log.csv.gz")
-    'my_log'
+    >>> name_of("data/my log.csv.gz"), name_of("nœuds, 2024.csv")
+    ('my_log', 'nœuds_2024')
     """
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", Path(source).name.split(".")[0]) or "log"
+    return re.sub(r"[^\w-]+", "_", Path(source).name.split(".")[0]) or "log"
 
 
 def is_finished(folder: Path) -> bool:

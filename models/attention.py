@@ -38,7 +38,7 @@ from .padding import LANES, PART, tiled, up
 from .threads import added, spans, together
 from .time_encoding import TimeEncoding
 
-LEAST = 64  # nodes that are worth a thread
+LEAST = 1_000_000  # nodes x width x width that are worth a thread
 
 
 class Attention(nn.Module):
@@ -136,7 +136,7 @@ class _Attend(Function):
     ) -> Tensor:
         *layers, heads, keep = given  # asked here, a gradient is never wanted
         around = Near(array(own), array(near), array(mask), array(seconds), array(known), 0)
-        cuts = spans(len(own), LEAST)
+        cuts = spans(len(own), 1 + LEAST // table.shape[1] ** 2)
         found = Attended(table, around, (frequency, bias), layers, heads, keep, cuts)
         together([partial(found.attend, part) for part in range(len(cuts))])
         if keep:

@@ -13,7 +13,7 @@ import numpy as np
 from ..models import Chain, ChainMembers, can_scan
 from ..models.threads import count_threads
 from ..stream import Int64
-from .costs import FUSED, THREADED
+from .costs import FUSED, threaded
 from .executor import Executor, Outcome
 from .levels import LevelExecutor
 from .pieces import Rows
@@ -31,7 +31,7 @@ class FusedExecutor(ScheduledExecutor[Chain]):
         ValueError: if the model, as it is, has no scan, or states are not on a CPU.
     """
 
-    costs, costs_of_threads = FUSED, THREADED
+    costs = FUSED
 
     def __init__(self, replay: Replay) -> None:
         super().__init__(replay)
@@ -75,7 +75,9 @@ class FusedExecutor(ScheduledExecutor[Chain]):
             noise=segment.noise,
         )
         chain = chain if mine is None else chain.take(mine)
-        parts = share_chain(chain, len(plan.base), count_threads(), self.costs_of_threads)
+        parts = share_chain(
+            chain, len(plan.base), count_threads(), threaded(sum(self.widths_of_rows.values()))
+        )
         return replace(chain, parts=parts) if parts else chain
 
     def run(self, prepared: Plan[Chain], *, embed: bool = False) -> Outcome:

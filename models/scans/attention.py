@@ -20,7 +20,7 @@ from ..kernels.pairs import lose, lose_back
 from ..padding import LANES, up
 from ..threads import added, spans, together
 
-LEAST = 32  # events that are worth a thread
+LEAST = 320_000  # events x width x width that are worth a thread
 
 
 def losses_of_rows(
@@ -59,7 +59,7 @@ class _Losses(Function):
     ) -> Tensor:
         layers, decoder = weights[:-6], weights[-6:]
         n, beside, width = len(valid), 2 + valid.shape[1], table.shape[1]
-        cuts = spans(n, LEAST)
+        cuts = spans(n, 1 + LEAST // width**2)
         nodes = [slice(beside * cut.start, beside * cut.stop) for cut in cuts]
         found = Attended(table, near, (frequency, bias), layers, heads, keep, nodes)
         source, source_bias, destination, destination_bias, final, final_bias = map(array, decoder)

@@ -32,7 +32,7 @@ from ..padding import LANES, PART, up
 from ..rows import product
 from ..threads import added, spans, together
 
-LEAST = 64  # ends whose products are worth a thread
+LEAST = 1_600_000  # ends x width x width whose products are worth a thread
 
 
 def scan_gru(chain: Chain, memory: Tensor, told: Tensor, cell: nn.GRUCell) -> Tensor:
@@ -167,7 +167,9 @@ class _Gru(Function):
             gru_backward(*lists, *parts[part], *ways, *(each[cuts[part]] for each in kept))
 
         together([partial(of, part) for part in range(len(parts))])
-        even = spans(len(slopes), LEAST)  # what is left is apart whatever hangs together
+        even = spans(
+            len(slopes), 1 + LEAST // width**2
+        )  # what is left is apart whatever hangs together
         dtype = kept[0].dtype
         sums = [np.zeros((3 * width, read.shape[1]), dtype) for _ in even]
         own_sums = [np.zeros((width, width), dtype) for _ in even]

@@ -18,7 +18,7 @@ from ..kernels.point_process import pair_losses, pair_losses_back
 from ..pairs import Pairs
 from ..threads import added, spans, together
 
-LEAST = 64  # events that are worth a thread
+LEAST = 256  # events that are worth a thread
 
 
 def losses_of_pairs(

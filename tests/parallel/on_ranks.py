@@ -17,7 +17,7 @@ import torch
 
 from neutronstream.models import DynamicGNN, build
 from neutronstream.models.threads import using_threads
-from neutronstream.parallel import FusedExecutor, LevelExecutor, comm
+from neutronstream.parallel import FusedExecutor, LevelExecutor, comm, fused
 from neutronstream.parallel.costs import Costs
 from neutronstream.stream import EventLog
 from tests.data import real_log
@@ -63,7 +63,8 @@ def main() -> None:
     threads = int(sys.argv[3]) if len(sys.argv) > 3 else 1  # of each rank
     LOGS["uci"] = real_log("uci", 150)
     free = Costs(event=1.0, message=0.0, byte=0.0)  # so that all that can be shared is
-    LevelExecutor.costs = FusedExecutor.costs = FusedExecutor.costs_of_threads = free
+    LevelExecutor.costs = FusedExecutor.costs = free
+    vars(fused)["threaded"] = lambda width: free
     with comm.connect(os.environ) as ranks, using_threads(threads):
         found = {
             f"{name} {model}": difference(ranks, log, model, which)

@@ -17,7 +17,7 @@ from neutronstream.models import JODIE, TGN, DynamicGNN, DyRep, attention
 from neutronstream.models.scans import attention as pairs_attended
 from neutronstream.models.scans import memory, point_process
 from neutronstream.models.threads import added, count_threads, spans, together, using_threads
-from neutronstream.parallel import FusedExecutor, Replay
+from neutronstream.parallel import FusedExecutor, Replay, fused
 from neutronstream.parallel.costs import Costs
 from neutronstream.parallel.sharing import deal, share_chain
 from neutronstream.stream import EventLog
@@ -53,7 +53,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever can be done in a thread is, however little it is."""
     for module in (attention, pairs_attended, memory, point_process):
         monkeypatch.setattr(module, "LEAST", 1)
-    monkeypatch.setattr(FusedExecutor, "costs_of_threads", FREE)
+    monkeypatch.setattr(fused, "threaded", lambda width: FREE)
     yield
 
 
@@ -92,9 +92,10 @@ def test_in_single_precision_too(name: str) -> None:
     assert_the_same(learn(log, name, 3, torch.float32), right, 1e-6)
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kind", ["tgn", "jodie", "dyrep"])
 @pytest.mark.parametrize("name", SIX)
-def test_on_real_logs_as_many_threads_as_are_worth_it_give_the_same(name: str, kind: str) -> None:
+def test_on_real_logs_threads_give_what_one_gives(name: str, kind: str) -> None:
     log = real_log(name, 300)
 
     def learned(threads: int) -> Run:

@@ -21,7 +21,7 @@ from ..ownership import Ownership
 from .engine import LazyTrainer
 from .part import Masks, Part
 from .settings import LazySettings
-from .stages import count_parameters
+from .stages import LOCAL, count_parameters
 
 Medium = Literal["unicast", "broadcast"]
 
@@ -93,7 +93,7 @@ def simulate_clients(
     sent, received = [], []
     width = part.features.shape[1]
     for stage, module in enumerate(trainer.stages):
-        crosses = module.kind != "mlp"
+        crosses = module.kind not in LOCAL
         copies = out_degree if medium == "unicast" else np.minimum(out_degree, 1)
         sent.append(copies * (width * item * crosses))
         received.append(in_degree * (width * item * crosses))

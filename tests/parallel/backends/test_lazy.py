@@ -380,3 +380,7 @@ def test_the_page_on_backends_shows_what_runs(tmp_path: Path) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (share,) = re.findall(r"a link stands above (\d\d)% of", run(["-c", block], tmp_path))
     assert int(share) > 70
+    (beyond,) = re.findall(r"Beyond these 45:(.*)", page, re.DOTALL)
+    names = re.findall(r"`(?:lazy_promises\.)?(\w+)`", beyond)
+    assert len(names) == 11
+    assert set(names) <= {promise.__name__ for promise in lazy_promises.PROMISES}
