@@ -117,8 +117,8 @@ def check_may_begin(folder: Path, *, resume: bool = False, force: bool = False) 
     if foreign:
         more = ", ..." if len(foreign) > 3 else ""
         raise ValueError(
-            f"{folder} is not the folder of a run, but holds {', '.join(foreign[:3])}{more}, which "
-            "are left alone: choose another folder with --output"
+            f"{folder} is not the folder of a run, but holds {', '.join(foreign[:3])}{more}: "
+            "nothing in it is touched, choose another folder with --output"
         )
 
 

@@ -108,6 +108,7 @@ def data_of_log(log: EventLog, config: SnapshotConfig) -> SnapshotData:
     """
     if not len(log):
         raise ValueError("the log holds no event: there is nothing to train on")
+    _check_fits(log.name, "a log", config, signal=False, log=True)
     is_cut = config.period is not None or config.count is not None
     count = config.count if is_cut else min(COUNT, len(log))
     found = discretise(
@@ -148,7 +149,7 @@ def data_of_signal(signal: Signal, config: SnapshotConfig) -> SnapshotData:
 
     Values, and other features that a node has, are scaled by what the training part shows.
     """
-    _check_is_no_log(signal.name, "a signal with steps of its own", config)
+    _check_fits(signal.name, "a signal with steps of its own", config, signal=True, log=False)
     values = in_float32("values", np.asarray(signal.values))
     advice = f"take fewer `lags`, or a signal of more than {len(values)} steps"
     parts = split_steps(max(0, len(values) - config.lags), config, advice)
@@ -178,7 +179,7 @@ def data_of_graph(graph: StaticGraph, config: SnapshotConfig) -> SnapshotData:
     The masks are the source's, or else a random 70/15/15 of the nodes.  Rows of features sum to 1;
     a graph without any has the `names` of its nodes.
     """
-    _check_is_no_log(graph.name, "one graph, whose edges go both ways", config)
+    _check_fits(graph.name, "one graph, whose edges go both ways", config, signal=False, log=False)
     src, dst = graph.both_ways
     rows = graph.sparse_features
     features = _names(graph.num_nodes, config) if rows is None else rows.unit_rows().dense()
@@ -228,11 +229,18 @@ def split_steps(
     return range(first), range(first, second), range(second, count)
 
 
-def _check_is_no_log(name: str, what: str, config: SnapshotConfig) -> None:
-    for setting in ("period", "count", "window", "cumulative", "undirected", "limit"):
-        value = getattr(config, setting)
-        if value is not None and value is not False:
-            raise ValueError(f"`{setting}` is for a log: `{name}` is {what}; got {value!r}")
+_OF_LOGS = ("period", "count", "window", "cumulative", "undirected", "limit", "decoder")
+_OF_SIGNALS = ("lags", "residual")
+
+
+def _check_fits(name: str, what: str, config: SnapshotConfig, *, signal: bool, log: bool) -> None:
+    """Refuses what was set and would do nothing."""
+    groups = [("a log", _OF_LOGS)] * (not log) + [("a signal", _OF_SIGNALS)] * (not signal)
+    for whose, settings in groups:
+        for setting in settings:
+            value = getattr(config, setting)
+            if value != SnapshotConfig.model_fields[setting].default:
+                raise ValueError(f"`{setting}` is for {whose}: `{name}` is {what}; got {value!r}")
 
 
 def _names(num_nodes: int, config: SnapshotConfig) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ...storage.snapshot import Snapshot
 from ...stream.errors import did_you_mean
@@ -22,6 +24,8 @@ _HOMES = {
     "lazy": ("lazy", "LazyPropagator"),
 }
 
+_LOOSE = ConfigDict(arbitrary_types_allowed=True)
+
 BACKENDS = tuple(_HOMES)
 """The names that `make_propagator` knows."""
 
@@ -36,23 +40,34 @@ def make_propagator(
             ranks.
     """
     if name not in _HOMES:
-        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}: got {name!r}")
+        hint = did_you_mean(name, BACKENDS)
+        text = f"`backend` must be one of {', '.join(BACKENDS)}: got {name!r}"
+        raise ValueError(f"{text}; {hint}" if hint else text)
     module, kind = _HOMES[name]
     found: type[Propagator] = getattr(import_module(f".{module}", __package__), kind)
-    known = sorted(options_of(found))
-    for option in options:
+    known = _options_of(found)
+    for option, value in options.items():
         if option not in known:
-            hint = did_you_mean(option, known, otherwise=f"it has {known}")
+            has = f"it has {', '.join(sorted(known))}" if known else "it has none"
+            hint = did_you_mean(option, known, otherwise=has)
             raise ValueError(f"backend {name!r} has no option {option!r}: {hint}")
+        if not isinstance(value, bool | int | float | str):
+            continue  # what a caller has made
+        try:
+            TypeAdapter(known[option], config=_LOOSE).validate_python(value, strict=True)
+        except ValidationError as error:
+            wanted = str(error.errors()[0]["msg"]).removeprefix("Input should be ")
+            raise ValueError(
+                f"option {option!r} of backend {name!r} must be {wanted}: got {value!r}"
+            ) from None
     return found.of(snapshots, comm, **options)
 
 
-def options_of(backend: type[Propagator]) -> set[str]:
-    """The names of a backend's options."""
-    takes = (backend.of, backend.__init__)
+def _options_of(backend: type[Propagator]) -> dict[str, Any]:
+    """The options of a backend and their types."""
     return {
-        name
-        for function in takes
+        name: get_type_hints(function)[name]
+        for function in (backend.__init__, backend.of)
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }

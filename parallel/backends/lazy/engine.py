@@ -297,7 +297,7 @@ class LazyTrainer:
         """The share of right answers over all ranks.
 
         Of nodes: those of a mask of own ones (n,), or of a use.  Of links of a use: how many of its
-        negatives, which are as in training, a link is scored above, on average.
+        `local` negatives a link is scored above, on average.
         """
         if isinstance(which, str) and self.part.pairs is None:
             which = getattr(self.part, which)
@@ -325,14 +325,14 @@ class LazyTrainer:
 
     @property
     def inference(self) -> list[dict[str, Tensor]]:
-        """Weights of each stage as they are used after training: without auxiliary classifiers,
-        but for those whose scores are sent on."""
+        """Weights of each stage as they are used after training: without auxiliary heads, but for
+        those whose scores are sent on."""
         kept = self.settings.payload == "logits"
         return [
             {
                 name: value
                 for name, value in stage.state_dict().items()
-                if kept or stage.is_last or not name.startswith("head.")
+                if kept or stage is self.stages[-1] or not name.startswith("head.")
             }
             for stage in self.stages
         ]

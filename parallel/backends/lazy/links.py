@@ -26,7 +26,7 @@ from ..ownership import Ownership
 from .gate import Gate
 from .goals import Goal, Lesson
 from .part import USES, LocalGraph, Pairs, Part, Use
-from .settings import LazySettings
+from .settings import LazySettings, Negatives
 from .stages import Drop, Inputs, Stage
 
 TURNS = 8  # of drawing anew where what was drawn is no negative; then there is none
@@ -109,9 +109,9 @@ class Links(Goal):
         return _LinkLesson(self, stage, module, inputs, rows)
 
     def judge(self, module: Stage, inputs: Inputs, rows: Tensor, use: Use) -> tuple[float, float]:
-        """The share of its negatives that a link is scored above (ties half), added up."""
+        """The share of its `local` negatives that a link is scored above (ties half), added up."""
         right, wrong = 0.0, 0.0
-        drawn = [self.draw(half, f"negatives {use}") for half in self.halves[use]]
+        drawn = [self.draw(half, f"negatives {use}", "local") for half in self.halves[use]]
         with torch.no_grad():
             scores = self.scores(module, inputs, rows, self.halves[use], drawn)
         for (link, others), one in zip(scores, drawn, strict=True):
@@ -123,14 +123,14 @@ class Links(Goal):
             wrong += float(self._sum(link, others, weight))
         return right, wrong
 
-    def draw(self, half: Halves, name: str) -> Drawn:
-        """Negatives of links, as the settings want them."""
+    def draw(self, half: Halves, name: str, negatives: Negatives | None = None) -> Drawn:
+        """Negatives of links, as the settings want them if nothing else is said."""
         settings, pool, count = self.settings, self._pools[half.of_source], self.settings.per_link
         step = half.src // max(self.width, 1)
         found = np.zeros((len(step), count), np.int64)
         weight = np.zeros((len(step), count))
         key = half.src * self.num_rows + half.dst
-        is_local = settings.negatives == "local"
+        is_local = (negatives or settings.negatives) == "local"
         size = pool.sizes[step]
         for turn in range(TURNS if is_local else 1):
             rows = np.flatnonzero((weight == 0).any(1) & (size > 0))

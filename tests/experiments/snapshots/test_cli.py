@@ -77,7 +77,17 @@ def test_settings_come_from_a_file_and_flags_win(place: Path) -> None:
         (["habit.csv", "--model", "GCN"], "`model` must be a name, such as gconvgru"),
         (["habit.csv", "--model", "gnc"], "did you mean 'gcn'"),
         (["habit.csv", "--set", "order=2"], "did you mean 'orders'"),
-        (["habit.csv", "--backend", "tnsor"], "`backend` must be one of"),
+        (["habit.csv", "--backend", "tnsor"], "`backend` must be one of auto, single"),
+        (["habit.csv", "--backend", "tnsor"], "did you mean 'tensor'?"),
+        (
+            ["habit.csv", "--model", "gat", "--width", "1"],
+            "`width` must be a multiple of the model",
+        ),
+        (
+            ["habit.csv", "--backend", "tensor", "--backend-set", "chunks=x"],
+            "must be a valid integ",
+        ),
+        (["habit.csv", "--lags", "8"], "`lags` is for a signal: `habit` is a log"),
         (["habit.csv", "--val-ratio", "0.6", "--test-ratio", "0.5"], "must leave a part to train"),
         (["habit.csv", "--cumulative", "--window", "3"], "leave `window` out"),
         (["habit.csv", "--resume", "--force"], "--resume goes on with a run and --force"),
@@ -97,3 +107,21 @@ def test_a_run_is_never_destroyed_unless_asked(place: Path) -> None:
     refused = run("habit.csv", *SMALL)
     assert refused.exit_code == 2 and "holds a finished run: --force" in refused.stderr
     assert run("habit.csv", *SMALL, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize("way", ["", "--force", "--resume"])
+def test_a_folder_that_is_no_run_is_left_alone(place: Path, way: str) -> None:
+    (place / "site").mkdir()
+    (place / "site" / "config.toml").write_text('baseURL = "https://example.org"')
+    refused = run("habit.csv", *SMALL, "--output", "site", *way.split())
+    assert refused.exit_code == 2 and "site is not the folder of a run, but holds" in refused.stderr
+    assert [path.name for path in (place / "site").iterdir()] == ["config.toml"]
+
+
+def test_notes_of_a_figure_that_is_not_defined_are_shown(place: Path) -> None:
+    rows = "".join(f"1,2,{time}\n" for time in range(20))
+    (place / "edge.csv").write_text(f"src,dst,time\n{rows}")
+    shown = run("edge.csv", "--count", "6", *SMALL[2:]).stdout
+    assert "AP of the test part is -: no pair has a destination that was one before" in shown
+    assert "note: AP of the validation part is -" in shown
+    assert "nan" not in shown and "None" not in shown

@@ -123,6 +123,10 @@ def test_parts_follow_one_another_and_none_is_empty() -> None:
         (habit().head(3), {}, "a log of at least 4 events makes so many snapshots, and this one"),
         (wave(), {"lags": 29}, "take fewer `lags`, or a signal of more than 30 steps"),
         (wave(), {"period": "7d"}, "`period` is for a log: `wave` is a signal"),
+        (habit(), {"lags": 5}, "`lags` is for a signal: `habit` is a log; got 5"),
+        (habit(), {"residual": True}, "`residual` is for a signal: `habit` is a log; got True"),
+        (clubs(), {"residual": True}, "`residual` is for a signal: `clubs` is one graph"),
+        (wave(), {"decoder": "mlp"}, "`decoder` is for a log: `wave` is a signal"),
         (clubs(), {"undirected": True}, "`undirected` is for a log: `clubs` is one graph"),
     ],
 )

@@ -791,6 +791,8 @@ def learns_links_without_a_row_inside_the_rounds(comm: Comm) -> None:
             assert set(found[found.index("weights") + 1 :]) == {"grad", "metric"}
         assert trainer.gate.calls["feature"] + trainer.gate.calls["embed"] == 2
         assert 0 <= trainer.accuracy("test") <= 1
+        heads = [any(name.startswith("head.") for name in kept) for kept in trainer.inference]
+        assert heads == [False, False, True]
         found_bytes = trainer.gate.everyones_bytes()
         expected = lazy_bytes(replace(trainer.shape, boundary_rows=pairs))
         for purpose in ("setup", "feature", "embed", "embed gradient", "grad", "weights"):
@@ -1043,6 +1045,16 @@ def goes_on_with_the_last_rows_of_late_ranks(comm: Comm) -> dict[str, int]:
         caught_up = LazyTrainer(part_of(comm, newer[0]), settings, comm)
         caught_up.adopt(stages)
         assert torch.equal(windows.trainer.predict(), caught_up.predict())
+    windows = LazyWindows(SMALL, comm, drift=Drift(period=1))  # trained in every window
+    first = Watched(part_of(comm, old[0]), SMALL, comm)
+    first.train()
+    windows.step(parts_of(comm, old))
+    assert windows.step(parts_of(comm, new), late={slow}) == "all"
+    by_hand = ByHand(part_of(comm, new[0]), SMALL, comm)
+    by_hand.begin_from(first.stages)
+    by_hand.train()
+    assert windows.trainer is not None
+    assert torch.equal(windows.trainer.predict(), by_hand.predict())
     return report
 
 

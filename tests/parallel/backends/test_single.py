@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -151,6 +153,24 @@ def test_edges_that_stand_twice_add_up_and_bad_ones_are_named() -> None:
         assert np.isfinite(signed.normalised(how).weight).all()  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"numbers that float32 holds: got 1e\+39"):
         SparseMatrix.from_edges([0], [1], 2, [1e39]).weights(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("backend", "option", "value", "message"),
+    [
+        ("tensor", "chunks", "x", "must be a valid integer: got 'x'"),
+        ("tensor", "chunks", True, "must be a valid integer: got True"),
+        ("tensor", "speeds", 3, "must be an instance of Sequence: got 3"),
+        ("halo", "partition", "mets", "must be 'chunk' or 'metis': got 'mets'"),
+        ("task", "num_transform", 1.5, "must be a valid integer: got 1.5"),
+    ],
+)
+def test_an_option_of_another_type_is_named(
+    backend: str, option: str, value: Any, message: str
+) -> None:
+    snapshots = [Snapshot(SparseMatrix.from_edges([0], [1], 2))]
+    with pytest.raises(ValueError, match=f"option '{option}' of backend '{backend}' {message}"):
+        make_propagator(backend, snapshots, **{option: value})
 
 
 def test_rows_and_columns_can_be_taken() -> None:
