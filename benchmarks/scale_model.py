@@ -1,7 +1,8 @@
 """How far does exact training scale over ranks: seconds and bytes a step for 1 to 256 of them.
 
 For each log two ranks of mpiexec take the same optimiser steps, spread over the log, in turn: the
-first alone; the first as one of four, with zeros for what the others would send; and both together.
+first alone; the first as one of four, with zeros for what the others would send; each for itself at
+the same time, which shows what the machine gives to two at most; and both together.
 From the first two come the rates: of a stage, what every rank does and what is split; of updates,
 seconds an event.  From the schedules of the same steps come levels, components and bytes for any
 number of ranks; from messages between the two ranks latency and bandwidth.  Together these predict
@@ -210,7 +211,7 @@ def take_turns(comm: Comm, given: argparse.Namespace) -> dict[str, Any]:
     if comm.rank == 0:
         walks = {"alone": Walk(log, given, None), "half": Walk(log, given, None)}
         walks["few"] = Walk(log, given, Supposed(0, FEW))
-    together = Walk(log, given, comm)
+    beside, together = Walk(log, given, None), Walk(log, given, comm)
     turns: list[dict[str, dict[str, float]]] = []
     plans: list[Any] = []
     moved = 0
@@ -222,6 +223,9 @@ def take_turns(comm: Comm, given: argparse.Namespace) -> dict[str, Any]:
             plan, taken[name] = walk.step(start, (start + stop) // 2 if name == "half" else stop)
             if name == "alone" and turn > 1:
                 plans.append(plan)
+        beside.warm(start, given.batch)
+        comm.barrier()
+        _, taken["beside"] = beside.step(start, stop)
         together.warm(start, given.batch)
         comm.barrier()
         comm.bytes.clear()
@@ -235,7 +239,7 @@ def take_turns(comm: Comm, given: argparse.Namespace) -> dict[str, Any]:
         times["together"] |= {"all": max(of_ranks)}  # of the slower rank
     if not walks:
         return {}
-    names = (*walks, "together")
+    names = (*walks, "beside", "together")
     found: dict[str, Any] = {name: middle([times[name] for times in turns]) for name in names}
     return found | {
         "nodes": log.num_nodes,
@@ -248,6 +252,7 @@ def take_turns(comm: Comm, given: argparse.Namespace) -> dict[str, Any]:
             for times in turns
         ),
         "speed_up": median(times["alone"]["all"] / times["together"]["all"] for times in turns),
+        "ceiling": median(2 * times["alone"]["all"] / times["beside"]["all"] for times in turns),
     }
 
 
@@ -344,12 +349,17 @@ def report(name: str, found: Mapping[str, Any], link: Link, *, cpu: bool) -> dic
         "predicted_bytes": bytes_of[2],
         "measured_speed_up": found["speed_up"],
         "predicted_speed_up": times[1] / expected,
+        "ceiling": found["ceiling"],
     }
     print(
         f"two real ranks: {1e3 * two:.2f} ms a step, predicted {1e3 * expected:.2f} "
         f"({check['off']:+.0%}); {found['received']:,.0f} bytes, predicted {bytes_of[2]:,.0f}; "
         f"{found['speed_up']:.2f} times one rank ({1e3 * one:.2f} ms), "
         f"predicted {times[1] / expected:.2f}" + (" (computing alone)" if cpu else "")
+    )
+    print(
+        f"two ranks that do a step each, without a message: {found['ceiling']:.2f} times the work "
+        "of one in the same time"
     )
     whole = ", ".join(f"{n} {1e3 * t:.2f}" for n, t in found["alone"].items() if n != "all")
     print(f"one rank, ms a step: {whole}")
@@ -368,7 +378,7 @@ def report(name: str, found: Mapping[str, Any], link: Link, *, cpu: bool) -> dic
         "shared": {str(r): plans[str(r)]["shared"] for r in RANKS},
         "rates": asdict(rates),
         "two_ranks": check,
-        "stages": {name: found[name] for name in ("alone", "half", "few", "together")},
+        "stages": {name: found[name] for name in ("alone", "half", "few", "beside", "together")},
     }
 
 

@@ -12,8 +12,8 @@ metric that its abstract does not name; the last lines give our average relative
 
 Answer (2026-11-30, first 10,000 events, seed 0): exact over stale, on average over 30 pairs, AP
 +14.1 %, MRR +65 %, HITS@10 +46 %, MAR -45 %; the paper's windows over windows that do not overlap,
-with up to six times the steps, AP +3.5 %, MRR +9.3 %, HITS@10 +0.7 %, MAR -1.3 %.  The tables are in
-docs/staleness.md.
+with up to six times the steps, AP +3.5 %, MRR +9.3 %, HITS@10 +0.7 %, MAR -1.3 %.  The tables are
+in docs/staleness.md.
 """
 
 from __future__ import annotations
