@@ -6,16 +6,13 @@ Heavy modules are imported inside the commands, so that `--help` is quick.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,11 +24,10 @@ from .flags import split_settings, with_reading, with_settings, with_settings_of
 from .guard import INTERRUPTED, Guard
 from .progress import Report, reading, watching
 from .snapshots.config import PANELS, SnapshotConfig, default_folder, load_snapshot_config
+from .ways import Ways, as_text, aside, check_output
 
 if TYPE_CHECKING:
     from ..stream import EventLog
-
-Settings = TypeVar("Settings", TrainConfig, SnapshotConfig)
 
 app = typer.Typer(
     cls=Door,
@@ -162,104 +158,13 @@ def _train(
         if guard.rank == 0:  # for all ranks that were started
             _explain(_read(log, config.limit, how, quiet), config, ranks or guard.size, as_json)
         return
-    with _aside(guard, how) as own:
+    with aside(guard, how) as own:
         events = _read(log, config.limit, own, quiet)
     runs.check_device(config.device)  # before ranks talk through it
     from .fit import fit
 
     fitted = partial(fit, events, config, folder)
     ways.run(guard, config.device, fitted, folder, how, partial(_show_scores, folder=folder))
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    """How a command that trains was called, and what all of them do alike."""
-
-    log: str
-    output: str | None
-    resume: bool
-    force: bool
-    quiet: bool
-    as_json: bool
-
-    def begin(
-        self,
-        guard: Guard,
-        config_file: Path | None,
-        load: Callable[[Path | None], Settings],
-        default_folder: Callable[[str, Settings], Path],
-        how: Mapping[str, Any],
-        explained: bool = False,
-    ) -> tuple[Settings, Path, dict[str, Any]]:
-        """The settings, the folder, and how to read the log: those of the run that is resumed."""
-        if self.resume and self.force:
-            raise ValueError(
-                "--resume goes on with a run and --force replaces it: give one of them"
-            )
-        _check_output(self.output)
-        config = load(config_file)
-        folder = default_folder(self.log, config) if self.output is None else Path(self.output)
-        how = {name: _as_text(value) for name, value in how.items()}
-        if explained:  # nothing is written
-            return config, folder, how
-        if guard.rank == 0:  # `fit` will do so again, but the log may be long to read
-            runs.check_may_begin(folder, resume=self.resume, force=self.force)
-        if self.resume:
-            how = runs.stored_reading(folder) | how
-            if config_file is None and (folder / "config.toml").exists():
-                config = load(folder / "config.toml")
-        return config, folder, how
-
-    def run(
-        self,
-        guard: Guard,
-        device: str,
-        fit: Callable[..., dict[str, Any]],
-        folder: Path,
-        how: Mapping[str, Any],
-        show: Callable[[dict[str, Any], bool], None],
-    ) -> None:
-        """Runs `fit` over all ranks, its progress shown, and then shows what the first one says."""
-        was_finished = self.resume and runs.is_finished(folder)
-        guard.interrupted = partial(_interrupted, folder, self.force)
-        try:
-            with guard.connected(os.environ, device) as comm:
-                with watching(Console(stderr=True), "training", quiet=self.quiet) as progress:
-                    report = fit(
-                        resume=self.resume,
-                        force=self.force,
-                        reading=how,
-                        progress=progress,
-                        comm=comm,
-                    )
-                if comm.rank == 0:
-                    if was_finished:
-                        say(f"{folder} is finished: nothing to resume")
-                    show(report, self.as_json)
-        except KeyboardInterrupt:  # in one process; of many, none comes here
-            say(guard.interrupted())
-            raise typer.Exit(INTERRUPTED) from None
-
-
-def _interrupted(folder: Path, force: bool) -> str:
-    """What is said of Ctrl-C: where the run stands, and how to go on."""
-    from .keeper import standing
-
-    instead = " in place of --force" if force else ""
-    return (
-        f"interrupted: the same command with --resume{instead} goes on with {folder}, "
-        f"{standing(folder)}"
-    )
-
-
-@contextmanager
-def _aside(guard: Guard, how: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """How this rank is to read the log: the first one alone writes the file of bad rows."""
-    own = dict(how)
-    with ExitStack() as stack:
-        if guard.rank and "quarantine" in own:
-            own["quarantine"] = str(Path(stack.enter_context(TemporaryDirectory())) / "bad.csv")
-        yield own
 
 
 def _explain(log: EventLog, config: TrainConfig, ranks: int, as_json: bool) -> None:
@@ -393,14 +298,14 @@ def _compare(
     not repeated: after Ctrl-C, or with more rows or seeds, the same command goes on.
     """
     settings, how = split_settings(flags)
-    _check_output(output)
+    check_output(output)
     config = load_config(config_file, settings)
     from .compare import compare, default_folder, parse_models
     from .compare.tables import print_comparison
 
     folder = default_folder(log, config) if output is None else Path(output)
     parse_models(models, config.protocol)  # `compare` will do so again, but the log may be long
-    how = ({} if force else runs.stored_reading(folder)) | {n: _as_text(v) for n, v in how.items()}
+    how = ({} if force else runs.stored_reading(folder)) | {n: as_text(v) for n, v in how.items()}
     events = _read(log, config.limit, how, quiet)
     try:
         with _bar_a_run(quiet) as progress:
@@ -453,10 +358,10 @@ def _labels(
     the event. The folder of the run gets labels.json.
     """
     settings, how = split_settings(flags)
-    _check_output(output)
+    check_output(output)
     config = load_config(config_file, {"protocol": "split"} | settings)
     folder = runs.default_folder(log, config) if output is None else Path(output)
-    how = ({} if force else runs.stored_reading(folder)) | {n: _as_text(v) for n, v in how.items()}
+    how = ({} if force else runs.stored_reading(folder)) | {n: as_text(v) for n, v in how.items()}
     if not force and config_file is None and (folder / "config.toml").exists():
         config = load_config(folder / "config.toml", settings)
     events = _read(log, config.limit, how, quiet)
@@ -537,7 +442,7 @@ def _snapshots(
     from .snapshots.fit import fit_snapshots
     from .snapshots.run import show_snapshots
 
-    with _aside(guard, how) as own, reading(Console(stderr=True), log, quiet=quiet):
+    with aside(guard, how) as own, reading(Console(stderr=True), log, quiet=quiet):
         data = open_data(log, config, **own)
     told = () if quiet else data.notes
     for note in told:
@@ -588,16 +493,6 @@ def _read(
         for note in events.notes:
             say(f"note: {note}")
     return events
-
-
-def _check_output(output: str | None) -> None:
-    if output is not None and not output.strip():
-        raise ValueError(f"--output must name a folder: got {output!r}")
-
-
-def _as_text(value: Any) -> Any:
-    """A flag as reading.json keeps it: a path leads to the same file from everywhere."""
-    return str(value.absolute()) if isinstance(value, Path) else value
 
 
 def _show(figures: Mapping[str, Any], as_json: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import pairwise
 from threading import Lock
@@ -30,14 +30,15 @@ class _Pool:
         self._lock, self._size = Lock(), 0
         self._threads: ThreadPoolExecutor | None = None
 
-    def of(self, size: int) -> ThreadPoolExecutor:
-        """At least `size` threads; the interpreter ends them when it ends."""
+    def begin(self, tasks: Sequence[Callable[[], object]]) -> list[Future[object]]:
+        """Give each task to a thread; the interpreter ends the threads when it ends."""
         with self._lock:
-            if self._threads is None or self._size < size:
+            if self._threads is None or self._size < len(tasks):
                 if self._threads is not None:
-                    self._threads.shutdown(wait=False)  # what was given to them is done still
-                self._threads, self._size = ThreadPoolExecutor(size, "neutronstream"), size
-            return self._threads
+                    self._threads.shutdown(wait=False)  # what it was given is done still
+                self._size = len(tasks)
+                self._threads = ThreadPoolExecutor(self._size, "neutronstream")
+            return [self._threads.submit(task) for task in tasks]
 
 
 _POOL = _Pool()
@@ -90,8 +91,7 @@ def together(tasks: Sequence[Callable[[], object]]) -> None:
     if len(tasks) == 1:
         tasks[0]()
         return
-    threads = _POOL.of(len(tasks) - 1)
-    others = [threads.submit(task) for task in tasks[1:]]
+    others = _POOL.begin(tasks[1:])
     try:
         tasks[0]()
     finally:

@@ -16,6 +16,7 @@ from neutronstream.experiments import TrainConfig
 from neutronstream.experiments.fit import fit
 from neutronstream.experiments.summary import make_report
 from neutronstream.experiments.trainer import Trainer, segments
+from neutronstream.models.threads import count_threads
 from neutronstream.stream import EventLog, Window, read_log
 
 from .small import (
@@ -123,6 +124,7 @@ def test_a_run_leaves_the_random_numbers_and_threads_of_the_caller_alone() -> No
     fit(LOG.head(20), settings(threads=threads + 1))
     assert torch.equal(torch.rand(3), expected)
     assert torch.get_num_threads() == threads
+    assert count_threads() == 1  # of compiled loops
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

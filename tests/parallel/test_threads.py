@@ -224,7 +224,7 @@ assert threading.active_count() == 3
 child = os.fork()
 if child == 0:
     together([lambda: time.sleep(0.01)] * 3)  # there are no threads here yet
-    os._exit(7 if threading.active_count() == 3 else 8)
+    sys.exit(7 if threading.active_count() == 3 else 8)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 print("ends")
 """
