@@ -91,19 +91,20 @@ class _Losses(Function):
         layers, decoder = weights[:-6], weights[-6:]
         source, _, destination, _, final, _ = map(array, decoder)
         width, across, pull = len(source), hidden[0].shape[2], array(by_loss)
+        beside = 1 + slopes.shape[1]
         ways, way = (_wide(source), _wide(destination)), found.back(layers, ctx.needs_input_grad[5])
         sizes = (width, width), (width, width), (width,), (width + 1,)
         grads = [tuple(np.zeros(size, source.dtype) for size in sizes) for _ in cuts]
 
         def of(part: int) -> None:
             cut = cuts[part]
-            z = found.z[found.cuts[part]].reshape(cut.stop - cut.start, -1, width)
+            z = found.z[found.cuts[part]].reshape(-1, beside, width)  # of no event too
             by_z = np.empty((*z.shape[:2], across), source.dtype)
             lose_back(
                 *(z[:, 0], z[:, 1:], *ways, final[0], hidden[part], slopes[cut], pull[cut]),
                 *(by_z[:, 0], by_z[:, 1:].transpose(1, 0, 2), *grads[part]),
             )
-            way.of(part, by_z.reshape(-1, across))
+            way.of(part, by_z.reshape(len(by_z) * beside, across))
 
         together([partial(of, part) for part in range(len(cuts))])
         by_table, *by_layers = way.gradients()

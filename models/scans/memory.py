@@ -187,7 +187,7 @@ class _Gru(Function):
         if ctx.needs_input_grad[2]:
             by_told = grad.new_empty(len(chain), 2, columns - 2 * width)
             order = torch.from_numpy(np.concatenate([order for order, _ in parts]))
-            by_told[order] = by_placed.view(len(chain), 2, -1)[..., : columns - 2 * width]
+            by_told[order] = by_placed.view(-1, 2, tail.shape[1])[..., : columns - 2 * width]
         return (
             *(None, None, by_told, by_three[:, :columns].contiguous(), by_back),
             *(by_three[:, columns].contiguous(), by_bias),
