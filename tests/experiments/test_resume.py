@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +21,9 @@ import pytest
 
 import neutronstream
 from neutronstream.experiments import TrainConfig
+from neutronstream.experiments import keeper as keeper_module
 from neutronstream.experiments.fit import fit
-from neutronstream.experiments.keeper import SHARE, Keeper
+from neutronstream.experiments.keeper import Keeper
 from neutronstream.storage import read_checkpoint
 from neutronstream.stream import CheckpointError
 
@@ -404,34 +404,37 @@ def test_ctrl_c_keeps_what_is_whole_however_seldom_checkpoints_are(
     assert untimed(fit(LOG, config, tmp_path, resume=True)) == untimed(fit(LOG, config))
 
 
-def test_copies_in_memory_take_a_small_part_of_the_time(tmp_path: Path) -> None:
+def test_copies_in_memory_take_a_small_part_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is not written yet is copied after the first window, and then no more than now and then.
 
-    A window here takes no time at all, and a copy does.
+    By this clock a window takes 1 ms, and a copy 10.
     """
+    now = 0.0
+    monkeypatch.setattr(keeper_module, "monotonic", lambda: now)
 
     class Slow:
         copies = 0
 
         def to_checkpoint(self) -> tuple[dict[str, Any], dict[str, Any]]:
+            nonlocal now
+            now += 0.01
             self.copies += 1
-            time.sleep(0.01)
             return {}, {"progress": {"window": self.copies}}
 
         def from_checkpoint(self, tensors: Any, meta: Any) -> None: ...
 
     trainer, keeper = Slow(), Keeper(tmp_path, LOG, settings(checkpoint_seconds=1e9))
-    for _ in range(1_000):
+    for _ in range(1_200):
+        now += 0.001
         keeper.save(trainer)
-    assert trainer.copies == 1
-    time.sleep(0.01 * SHARE + 0.2)
-    keeper.save(trainer)
-    assert trainer.copies == 2
+    assert trainer.copies == 3  # at 0.01, 0.52 and 1.03 s
     assert not (tmp_path / "checkpoints").exists()
     keeper.write_latest()
     keeper.write_latest()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000001"]
-    assert read_checkpoint(tmp_path / "checkpoints")[1]["progress"] == {"window": 2}
+    assert read_checkpoint(tmp_path / "checkpoints")[1]["progress"] == {"window": trainer.copies}
 
 
 FOREIGN: dict[str, dict[str, str]] = {
