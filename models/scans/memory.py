@@ -167,9 +167,8 @@ class _Gru(Function):
             gru_backward(*lists, *parts[part], *ways, *(each[cuts[part]] for each in kept))
 
         together([partial(of, part) for part in range(len(parts))])
-        even = spans(
-            len(slopes), 1 + LEAST // width**2
-        )  # what is left is apart whatever hangs together
+        # what is left is apart, whatever hangs together
+        even = spans(len(slopes), 1 + LEAST // width**2)
         dtype = kept[0].dtype
         sums = [np.zeros((3 * width, read.shape[1]), dtype) for _ in even]
         own_sums = [np.zeros((width, width), dtype) for _ in even]
