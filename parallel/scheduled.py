@@ -41,6 +41,7 @@ class Plan(Generic[Work]):
     segment: Segment
     schedule: Schedule
     base: Tensor  # (b,)
+    read: Tensor | None  # the base rows that this rank reads, or None: all
     score_row: Tensor  # (n, columns)
     shares: Shares | None  # None: every rank updates all events
     mine: Int64 | None  # (p,) the events that this rank updates, or None: all
@@ -81,7 +82,8 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         mine = None if shares is None else shares.mine(comm.rank)
         work = self.arrange(segment, plan, rows, mine)
         base, score_row = self.tensor(plan.base), self.tensor(plan.score_row)
-        return Plan(segment, plan, base, score_row, shares, mine, work)
+        read = None if comm.size == 1 else self.tensor(_read_base(plan, indptr, mine))
+        return Plan(segment, plan, base, read, score_row, shares, mine, work)
 
     @property
     def row_bytes(self) -> int:
@@ -100,8 +102,19 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         return prepared.schedule.widths()
 
     def base(self, prepared: Plan[Work]) -> dict[str, Tensor]:
-        """The states before the segment, a row for each node that it touches."""
-        return {name: self.state.read(name, prepared.base) for name in self.model.tables}
+        """The states before the segment, a row for each node that it touches.
+
+        Of several ranks each reads those that it needs; the others are 0.
+        """
+        read, tables = prepared.read, self.model.tables
+        if read is None:
+            return {name: self.state.read(name, prepared.base) for name in tables}
+        found = {}
+        for name, width in tables.items():
+            values = self.state.read(name, prepared.base[read])
+            rows = values.new_zeros(len(prepared.base), width)
+            found[name] = rows.index_copy_(0, read, values)
+        return found
 
     def encoded(self, prepared: Plan[Work]) -> dict[str, Tensor]:
         """What the model makes of the events that this rank updates."""
@@ -195,6 +208,19 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         if read is None and can_price(model) and len(part.src):
             priced = model.losses_of(_pairs(prepared, part, self.replay.log.events), tables)
         return self.scorer.score(part, read_scored, slice(None), embed=embed, priced=priced)
+
+
+def _read_base(plan: Schedule, indptr: Int64, mine: Int64 | None) -> Int64:
+    """The base rows that a rank reads: of the events that it updates, and of what it scores."""
+    rows = plan.read_row
+    if mine is not None:
+        updates = np.zeros(len(plan), np.bool_)
+        updates[mine] = True
+        rows = rows[np.repeat(updates, np.diff(indptr))]
+    is_read = np.zeros(len(plan.base), np.bool_)
+    for each in (rows, plan.score_row.ravel()):
+        is_read[each[each < len(is_read)]] = True
+    return np.flatnonzero(is_read)
 
 
 def _pairs(prepared: Plan[Any], part: Segment, log: EventBatch) -> Pairs:

@@ -148,9 +148,7 @@ class _Exchange(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grads = tuple(grad.clone(memory_format=torch.contiguous_format) for grad in grads)
-        collect_grads(ctx.comm, ctx.shares, grads)
-        return None, None, *grads
+        return None, None, *own_grads(ctx.comm, ctx.shares, grads)
 
 
 def exchange(comm: Comm, shares: Shares, tables: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -173,13 +171,32 @@ def fill_rows(comm: Comm, shares: Shares, tables: tuple[Tensor, ...]) -> None:
 @torch.no_grad()
 def collect_grads(comm: Comm, shares: Shares, grads: tuple[Tensor, ...]) -> None:
     """Add what all ranks found of the gradients of this rank's rows; those of others become 0."""
-    widths = [grad.shape[1] for grad in grads]
+    mine, own = _summed(comm, shares, grads)
+    for grad, values in zip(grads, own, strict=True):
+        grad[shares.rows] = 0.0
+        grad[mine] = values
+
+
+@torch.no_grad()
+def own_grads(comm: Comm, shares: Shares, grads: tuple[Tensor, ...]) -> list[Tensor]:
+    """What all ranks found of the gradients of this rank's rows; 0 in all others, base rows too."""
+    mine, own = _summed(comm, shares, grads)
+    found = []
+    for grad, values in zip(grads, own, strict=True):
+        # zeros that are fetched where they are touched: there are many base rows
+        whole = torch.from_numpy(np.zeros(grad.shape, values.numpy().dtype))
+        found.append(whole.index_copy_(0, mine, values))
+    return found
+
+
+def _summed(
+    comm: Comm, shares: Shares, grads: tuple[Tensor, ...]
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """The rows that are this rank's (r,), and the sums over ranks of their gradients."""
     partial = torch.cat([grad[shares.rows] for grad in grads], dim=1)
     own = comm.reduce_scatter_rows(partial, shares.sizes, "row gradients")
     mine = shares.rows[span_of(comm.rank, shares.sizes)]
-    for grad, values in zip(grads, torch.split(own, widths, dim=1), strict=True):
-        grad[shares.rows] = 0.0
-        grad[mine] = values
+    return mine, torch.split(own, [grad.shape[1] for grad in grads], dim=1)
 
 
 class _Together(Function):
