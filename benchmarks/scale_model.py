@@ -16,11 +16,11 @@ checked, and not how long they wait for each other.
     python benchmarks/scale_model.py [--logs NAME ...] [--million] [--batch N] [--cpu] [--costs]
 
 Answer (2026-11-30, TGN 100 wide), bytes as predicted, to the byte. By the clock, two cores with
-nothing else to do, wikipedia: steps of 200 events take 10.8 ms on two ranks and 10.6 on one (0.99
-times, predicted 1.30), of 1,000 events 28.2 and 42.5 (1.49 times, predicted 1.71; 2.7 predicted
-for 4 ranks, 4.3 for 16). Before, with scans a third slower, by `--cpu` on two busy cores: steps of
-200 1.1 to 1.3 times, of 1,000 1.6 times on wikipedia and 1.5 with a million nodes. Updates of an
-event, us, fused and by levels, 64 wide, then: jodie 7 and 104, dyrep 12 and 424, tgn 16 and 159,
+nothing else to do: wikipedia, steps of 200 events 1.00 times one rank (predicted 1.31), of 1,000
+1.45 to 1.50 (1.69), of 2,000 1.62 (1.83); a million nodes, of 1,000 1.33 to 1.38 (1.67), of 2,000
+1.53 (1.75), of 4,000 1.59 (1.82). Two ranks that do not talk do 2.0 times the work of one.
+Predicted for 1,000 on wikipedia: 2.7 on 4 ranks, 4.3 on 16. Updates of an event, us, fused and by
+levels, 64 wide, when scans were a third slower: jodie 7 and 104, dyrep 12 and 424, tgn 16 and 159,
 dygnn 46 and 2,519, ldg 88 and 2,298.
 """
 

@@ -9,11 +9,10 @@ counts the processor seconds of the busiest alone.  It leaves out how long a thr
 
     python benchmarks/threads.py [--logs NAME ...] [--generated PATH] [--model NAME] [--threads N]
 
-Answer (2026-11-30, 48 steps, on two cores with ten other processes, so by `busiest` alone; by the
-clock no thread found a free core, 0.88 to 0.99): exact TGN on two threads 1.14 times as fast on
-wikipedia in steps of 200 events and 1.46 of 1,000; 1.10 and 1.37 on a generated log of a million;
-1.10 and 1.33 on uci, where nearly all events hang together.  They spend 1.11 times the work in
-steps of 200, 1.04 in steps of 1,000.
+Answer (2026-11-30, 40 steps, two cores with nothing else to do), exact TGN on two threads by the
+clock: wikipedia 1.11 times as fast in steps of 200 events and 1.46 of 1,000 (38,073 events/s); a
+generated log of a million 0.98 and 1.38; uci, where nearly all events hang together, 1.10 and
+1.33. They spend 1.14 to 1.28 times the work in steps of 200, 1.05 to 1.07 in steps of 1,000.
 """
 
 from __future__ import annotations
