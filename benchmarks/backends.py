@@ -15,8 +15,8 @@ an epoch by the clock; one process 18.1, 23.7 and 10.9): power law sorted by deg
 23.4, decoupled 12.8, broadcast 19.5, task 34.1, hetero 18.5; communities: halo by METIS 14.5,
 tensor 17.5, kept 9.8; grid: halo 7.6 to 8.6 with 0.2 MiB an epoch, tensor 12.4 with 12. Losses
 within 5e-7 of one process. Chunks lose by the clock, task loses where nothing streams, and on a
-grid tensor loses. Modelled for 16 ranks, 4 layers, 128 wide: tensor 8.7 ms, halo 18.7 by METIS and
-44.5 by runs. 4 ranks have been run in the tests only.
+grid tensor loses. Modelled for 16 ranks, 4 layers, 128 wide: tensor 8.5 ms, halo 18.4 by METIS and
+43.0 by runs. 4 ranks, bytes, balance and computing time: docs/backends.md.
 """
 
 from __future__ import annotations
@@ -247,8 +247,8 @@ def show(found: Mapping[str, Any], ranks: int) -> None:
         clock = f"{row['clock_ms']:10.2f}" if ranks <= (os.cpu_count() or 1) else f"{'-':>10}"
         print(
             f"{label:20}{row['bytes'] / 1024:10.0f}{row['messages']:10}"
-            f"{row['edge_balance'] or 0:10.2f}"
-            f"{row['work_ms']:10.2f}{row['work_mean_ms']:10.2f}{clock}{row['kept_mib']:10.1f}"
+            + (f"{row['edge_balance']:10.2f}" if row["edge_balance"] else f"{'-':>10}")
+            + f"{row['work_ms']:10.2f}{row['work_mean_ms']:10.2f}{clock}{row['kept_mib']:10.1f}"
             + (f"{off:10.1e}" if off is not None else f"{'another':>10}"),
             flush=True,
         )
