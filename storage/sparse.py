@@ -248,3 +248,12 @@ def _of_keys(key: Int64, weight: Float64, num_rows: int, num_columns: int) -> Sp
     counts = np.bincount(key // width, minlength=num_rows)
     indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     return SparseMatrix(num_columns, indptr, (key % width).astype(np.int32), weight)
+
+
+def holds(ascending: Int64, key: Int64) -> Bool:
+    """Which keys stand in an ascending array."""
+    if not len(ascending):
+        return np.zeros(key.shape, bool)
+    place = np.minimum(np.searchsorted(ascending, key), len(ascending) - 1)
+    found: Bool = ascending[place] == key
+    return found

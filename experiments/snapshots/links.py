@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from ...parallel.backends import Propagator
 from ...storage import uniform
+from ...storage.sparse import holds
 from ...stream import Bool, Float64, Int64
 from ..metrics import LinkMetrics
 from .config import SnapshotConfig
@@ -92,7 +93,7 @@ class Links(Task):
             drawn = uniform(self.config.seed, f"{draw} {turn}", positions[rows], count)
             nodes = self._pool[(drawn * size).astype(np.int64)]
             key = src[rows, None] * num_nodes + nodes
-            fits = ~_holds(pairs, key) & (nodes != src[rows, None])
+            fits = ~holds(pairs, key) & (nodes != src[rows, None])
             new = fits & ~valid[rows]
             found[rows] = np.where(new, nodes, found[rows])
             valid[rows] |= new
@@ -156,8 +157,8 @@ class Links(Task):
             src, dst, _ = self._asked(step, part)
             key = src[:, None] * num_nodes + dst
             for name, scores in (
-                ("persistence", _holds(pairs[step], key)),
-                ("edgebank", _holds(seen, key)),
+                ("persistence", holds(pairs[step], key)),
+                ("edgebank", holds(seen, key)),
                 ("popularity", popular[dst]),
             ):
                 known.setdefault(name, {})[step] = scores.astype(np.float64)
@@ -178,12 +179,3 @@ class Links(Task):
         own = torch.from_numpy(self.propagator.ownership.place[dst])
         found: Tensor = head(source, head.target(rows)[own])
         return found
-
-
-def _holds(ascending: Int64, key: Int64) -> Bool:
-    """Which keys stand in an ascending array."""
-    if not len(ascending):
-        return np.zeros(key.shape, bool)
-    place = np.minimum(np.searchsorted(ascending, key), len(ascending) - 1)
-    found: Bool = ascending[place] == key
-    return found

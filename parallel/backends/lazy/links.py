@@ -20,8 +20,8 @@ from torch.nn import functional
 
 from ....storage.counter import uniform
 from ....storage.snapshot import Snapshot
-from ....storage.sparse import Float64, SparseMatrix
-from ....stream import Bool, Int64
+from ....storage.sparse import Float64, SparseMatrix, holds
+from ....stream import Int64
 from ..ownership import Ownership
 from .gate import Gate
 from .goals import Goal, Lesson
@@ -143,9 +143,9 @@ class Links(Goal):
                 nodes, fits = pool.nodes[at], np.ones(drawn.shape, bool)
             else:
                 nodes = step[rows, None] * self.width + (drawn * self.width).astype(np.int64)
-                fits = _holds(pool.nodes, nodes)
+                fits = holds(pool.nodes, nodes)
             src = half.src[rows, None]
-            fits &= (nodes != src) & ~_holds(self._keys, src * self.num_rows + nodes)
+            fits &= (nodes != src) & ~holds(self._keys, src * self.num_rows + nodes)
             new = fits & (weight[rows] == 0)
             heavy = np.ones(len(rows)) if is_local else self.width / size[rows]
             found[rows] = np.where(new, self.number[nodes], found[rows])
@@ -293,15 +293,6 @@ def _projected(linear: nn.Module, rows: Tensor, place: Int64) -> Tensor:
     return found
 
 
-def _holds(ascending: Int64, key: Int64) -> Bool:
-    """Which keys stand in an ascending array."""
-    if not len(ascending):
-        return np.zeros(key.shape, bool)
-    place = np.minimum(np.searchsorted(ascending, key), len(ascending) - 1)
-    found: Bool = ascending[place] == key
-    return found
-
-
 def link_parts(
     snapshots: Sequence[Snapshot],
     ownership: Ownership,
@@ -346,7 +337,7 @@ def link_parts(
         known = np.union1d(known, dst)
         heard = np.union1d(heard, dst[here[src] | here[dst]])
         src, dst = after.adjacency.indices.astype(np.int64), after.adjacency.row_of
-        asked = _holds(known, dst)
+        asked = holds(known, dst)
         src, dst = src[asked], dst[asked]
         told = np.union1d(heard, dst[here[src] | here[dst]])
         use = USES[(step >= count - val - test) + (step >= count - test)]
