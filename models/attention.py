@@ -27,6 +27,7 @@ from .kernels.attention import (
     Layers,
     Places,
     Reads,
+    Room,
     Weights,
     attend,
     attend_back,
@@ -137,21 +138,34 @@ class _Attend(Function):
         *layers, heads, keep = given  # asked here, a gradient is never wanted
         around = Near(array(own), array(near), array(mask), array(seconds), array(known), 0)
         cuts = spans(len(own), 1 + LEAST // table.shape[1] ** 2)
-        found = Attended(table, around, (frequency, bias), layers, heads, keep, cuts)
-        together([partial(found.attend, part) for part in range(len(cuts))])
+        laid = Laid(table, around, (frequency, bias), layers, heads, cuts)
+        z: npt.NDArray[Any] = np.empty((len(own), laid.width), laid.dtype)
+        kept = [laid.kept(len(reads.own) if keep else NODES) for reads in laid.reads]
+
+        def of(part: int) -> None:
+            room = laid.room(NODES, back=False)
+            attend(laid.reads[part], laid.weights, kept[part], room, z[cuts[part]])
+
+        together([partial(of, part) for part in range(len(cuts))])
         if keep:
-            ctx.found = found
+            ctx.kept = laid, cuts, kept
             ctx.save_for_backward(table, frequency, bias, *layers)
-        return torch.from_numpy(found.z)
+        return torch.from_numpy(z)
 
     @staticmethod
     def backward(ctx: Any, by_z: Tensor) -> tuple[Tensor | None, ...]:
         _, _, _, *layers = ctx.saved_tensors
-        way, slopes = ctx.found.back(layers, ctx.needs_input_grad[6]), array(by_z)
-        cuts = ctx.found.cuts
-        together([partial(way.of, part, slopes[cut]) for part, cut in enumerate(cuts)])
-        by_table, *grads = way.gradients()
-        return by_table, None, None, None, None, None, *grads, None, None
+        laid, cuts, kept = ctx.kept
+        ways, slopes, learned = laid.ways(layers), array(by_z), ctx.needs_input_grad[6]
+        grads = [laid.grads(learned) for _ in cuts]
+
+        def of(part: int) -> None:
+            room = laid.room(NODES, back=True)
+            attend_back(laid.reads[part], ways, kept[part], room, slopes[cuts[part]], grads[part])
+
+        together([partial(of, part) for part in range(len(cuts))])
+        by_table, *found = laid.gradients(grads, layers, learned)
+        return by_table, None, None, None, None, None, *found, None, None
 
 
 class Near(NamedTuple):
@@ -165,8 +179,8 @@ class Near(NamedTuple):
     num_base: int = 0  # the first rows of the table, which want no gradient
 
 
-class Attended:
-    """z (r, width) of nodes, and what the way back wants to know of them, some at a time.
+class Laid:
+    """Nodes to be attended to, and the weights to do it with, laid out for the loops.
 
     The nodes of each of `cuts` may be attended to in a thread of their own.
     """
@@ -178,14 +192,14 @@ class Attended:
         times: tuple[Tensor, Tensor],  # frequency and bias of phi
         layers: Sequence[Tensor],  # those of `Layers`
         heads: int,
-        keep: bool,
         cuts: Sequence[slice],  # of the nodes
     ) -> None:
-        width, k = table.shape[1], around.near.shape[1]
+        width, self.k = table.shape[1], around.near.shape[1]
         count, more = len(times[0]), around.known.shape[2]
         phi = up(width, PART)
         known = phi + up(count, PART)
-        total = up(known + more, LANES)
+        self.width, self.total = width, up(known + more, LANES)
+        self.padded = heads * tiled(width // heads)
         self.place = Places(phi, count, known, heads, math.sqrt(heads / width))
         turns = np.zeros((2, known - phi))  # turns a second and at 0, where padded of cosine 0
         turns[1] = 0.25
@@ -193,7 +207,7 @@ class Attended:
             row[:count] = each.detach().numpy()
             row[:count] /= math.tau
         values: npt.NDArray[Any] = table.detach().numpy()
-        self.cuts = cuts
+        self.dtype = values.dtype
         self.reads = [
             Reads(
                 *(phi, values, around.own[cut], around.near[cut], around.mask[cut]),
@@ -201,80 +215,72 @@ class Attended:
             )
             for cut in cuts
         ]
-        self.total, self.padded = total, heads * tiled(width // heads)
         first = up(2 * width, LANES)
         self.weights = Weights(
-            *(_zeros(values, width, first), _zeros(values, first), _zeros(values, width, total)),
-            *(_zeros(values, total, self.padded), _zeros(values, width)),
+            *(self.zeros(width, first), self.zeros(first), self.zeros(width, self.total)),
+            *(self.zeros(self.total, self.padded), self.zeros(width)),
         )
         lay_out(Layers(*map(array, layers)), self.place, self.weights)
-        self.kept = [
-            Kept(
-                *(
-                    np.empty((len(reads.own) if keep else NODES, *shape), values.dtype)
-                    for shape in ((width,), (heads, total), (heads, k), (heads, total))
-                )
-            )
-            for reads in self.reads
-        ]
-        self.z: npt.NDArray[Any] = np.empty((len(around.own), width), values.dtype)
 
-    def attend(self, part: int) -> npt.NDArray[Any]:
-        """z of the nodes of a cut."""
-        z = self.z[self.cuts[part]]
-        attend(self.reads[part], self.weights, self.kept[part], z)
-        return z
+    def zeros(self, *shape: int) -> npt.NDArray[Any]:
+        """As the table's numbers are."""
+        return np.zeros(shape, self.dtype)
 
-    def back(self, layers: Sequence[Tensor], learned: bool) -> WayBack:
-        """Begin the way back; the gradient of frequency is wanted if it is `learned`."""
-        return WayBack(self, layers, learned)
+    def kept(self, count: int) -> Kept:
+        """Room for what the way back wants to know of some nodes."""
+        heads, width = self.place.heads, self.width
+        shapes = (width,), (heads, self.total), (heads, self.k), (heads, self.total)
+        return Kept(*(np.empty((count, *shape), self.dtype) for shape in shapes))
 
-
-class WayBack:
-    """The gradients of `Attended`, those of each cut to be found before they are added up."""
-
-    def __init__(self, found: Attended, layers: Sequence[Tensor], learned: bool) -> None:
-        self.found, self.layers, self.learned = found, layers, learned
-        z, total, table = found.z, found.total, found.reads[0].table
-        width = z.shape[1]
-        first = 2 * width, up(width, LANES)
-        self.ways = Backward(
-            *(_zeros(z, *first), _zeros(z, total, found.padded), _zeros(z, width, total))
+    def room(self, count: int, *, back: bool) -> Room:
+        """Where so many nodes at a time are worked on, on the way `back` too."""
+        heads, total, width, k = self.place.heads, self.total, self.width, self.k
+        wide, across, rates = up(width, LANES), up(2 * width, LANES), len(self.reads[0].rate)
+        ends, sines, both = self.padded // heads, up(rates, LANES), 2 * heads
+        n = count if back else 0
+        return Room(
+            *(self.zeros(count, wide), self.zeros(count, across), self.zeros(count, ends)),
+            *(self.zeros(k, total), self.zeros(k if back else 0, sines), self.zeros(both, k)),
+            *(self.zeros(n, heads, total), self.zeros(n, heads, total), self.zeros(n, wide)),
+            *(self.zeros(n, across), self.zeros(both, wide), self.zeros(both, sines)),
+            *(self.zeros(k, wide), self.zeros(both, k)),
+            *(np.empty(max(k, n), np.int64), np.empty(k, np.int64)),
         )
-        lay_back(Layers(*map(array, layers)), found.place, self.ways)
-        rates = len(found.reads[0].rate)
-        self.grads = [
-            Grads(
-                *(_zeros(z, *table.shape), _zeros(z, *first), _zeros(z, 2 * width)),
-                *(_zeros(z, width, total), _zeros(z, width, total), _zeros(z, width)),
-                *(np.zeros(rates), np.zeros(rates if learned else 0)),
-            )
-            for _ in found.cuts
-        ]
 
-    def of(self, part: int, by_z: npt.NDArray[Any]) -> None:
-        """Find those of a cut; of `by_z` (r, width or more) the first columns are read."""
-        found = self.found
-        attend_back(found.reads[part], self.ways, found.kept[part], by_z, self.grads[part])
+    def ways(self, layers: Sequence[Tensor]) -> Backward:
+        """The weights for the way back."""
+        first = 2 * self.width, up(self.width, LANES)
+        ways = Backward(
+            *(self.zeros(*first), self.zeros(self.total, self.padded)),
+            self.zeros(self.width, self.total),
+        )
+        lay_back(Layers(*map(array, layers)), self.place, ways)
+        return ways
 
-    def gradients(self) -> list[Tensor | None]:
+    def grads(self, learned: bool) -> Grads:
+        """Gradients of 0; that of frequency is wanted if it is `learned`."""
+        width, total, rates = self.width, self.total, len(self.reads[0].rate)
+        return Grads(
+            *(self.zeros(*self.reads[0].table.shape), self.zeros(2 * width, up(width, LANES))),
+            *(self.zeros(2 * width), self.zeros(width, total), self.zeros(width, total)),
+            *(self.zeros(width), np.zeros(rates), np.zeros(rates if learned else 0)),
+        )
+
+    def gradients(
+        self, parts: Sequence[Grads], layers: Sequence[Tensor], learned: bool
+    ) -> list[Tensor | None]:
         """Those of the table, of frequency if it is learned and bias, and of the layers."""
-        place, num_base = self.found.place, self.found.reads[0].num_base
-        table, *others = zip(*self.grads, strict=True)
-        grads = Grads(added(table, num_base), *map(added, others))
-        apart = [torch.empty_like(layer) for layer in self.layers]
-        take_apart(grads, place, Layers(*(each.numpy() for each in apart)))
-        count = place.frequencies
+        table, *others = zip(*parts, strict=True)
+        grads = Grads(added(table, self.reads[0].num_base), *map(added, others))
+        apart = [torch.empty_like(layer) for layer in layers]
+        take_apart(grads, self.place, Layers(*(each.numpy() for each in apart)))
+        count = self.place.frequencies
         return [
             torch.from_numpy(grads.table),
-            torch.from_numpy(grads.frequency[:count]) if self.learned else None,
+            torch.from_numpy(grads.frequency[:count]) if learned else None,
             torch.from_numpy(grads.phase[:count]).to(apart[0].dtype),
             *apart,
         ]
-
-
-def _zeros(like: npt.NDArray[Any], *shape: int) -> npt.NDArray[Any]:
-    return np.zeros(shape, like.dtype)
 
 
 def array(tensor: Tensor) -> npt.NDArray[Any]:

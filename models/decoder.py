@@ -121,7 +121,7 @@ class _Losses(Function):
         src, dst, weights, final, hidden, slopes = ctx.saved_tensors
         n, m, width = dst.shape
         ways = pad_columns(weights)  # (2, width, v)
-        by_src, by_dst = src.new_empty(n, ways.shape[2]), src.new_empty(m, n, ways.shape[2])
+        by_src, by_dst = src.new_empty(n, ways.shape[2]), src.new_empty(n, m, ways.shape[2])
         by_weights, by_bias = torch.zeros_like(weights), src.new_zeros(width)
         by_final = src.new_zeros(width + 1)
         lose_back(
@@ -130,7 +130,7 @@ class _Losses(Function):
             *(each.numpy() for each in (by_weights[0], by_weights[1], by_bias, by_final)),
         )
         return (
-            *(by_src[:, :width], by_dst[:, :, :width].transpose(0, 1), None),
+            *(by_src[:, :width], by_dst[:, :, :width], None),
             *(by_weights[0], by_bias, by_weights[1], by_bias),
             *(by_final[:width].unsqueeze(0), by_final[width:]),
         )

@@ -90,7 +90,7 @@ def lose_back(
     by_logit: Floats,
     by_loss: Floats,  # (n,)
     by_src: Floats,  # out, (n, v)
-    by_dst: Floats,  # out, (m, n, v)
+    by_dst: Floats,  # out, (n, m, v)
     by_source: Floats,  # to be added to, (width, width)
     by_destination: Floats,  # to be added to, (width, width)
     by_bias: Floats,  # to be added to, (width,)
@@ -121,8 +121,8 @@ def lose_back(
                     by_hidden[b, c] = part
                     by_first[b, c] += part
                 for c in range(by_dst.shape[2]):
-                    by_dst[j, i, c] = 0
-            add_rows(destination, by_hidden, by_dst[j, start:stop], count)
+                    by_dst[i, j, c] = 0
+            add_rows(destination, by_hidden, by_dst[start:stop, j], count)
             add_outer(by_hidden, dst[start:stop, j], by_destination, count)
         add_rows(source, by_first, by_src[start:stop], count)
         add_outer(by_first, src[start:stop], by_source, count)

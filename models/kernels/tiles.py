@@ -24,6 +24,8 @@ BANDS = {
     64: (((8,), (16, 8, 4, 1)), ((4, 2, 1), (32, 16, 8, 1))),
 }
 INT = ir.IntType(64)
+UNCOUNTED: dict[str, Any] = {"_nrt": False}
+"""Of loops that make no arrays: parts of arrays are taken without counting who refers to them."""
 WIDE = '"prefer-vector-width"="512"'
 
 
@@ -52,6 +54,16 @@ def add_outer(x: Floats, d: Floats, total: Floats, rows: int) -> None:
     total[: x.shape[1], : d.shape[1]] += x[:rows].T @ d[:rows]
 
 
+def set_rows(weight: Floats, x: Floats, y: Floats, rows: int) -> None:
+    """The same product as `add_rows`, in place of what stood there."""
+    y[:rows, : weight.shape[1]] = x[:rows, : len(weight)] @ weight
+
+
+def set_outer(x: Floats, d: Floats, total: Floats, rows: int) -> None:
+    """The same product as `add_outer`, in place of what stood there."""
+    total[: x.shape[1], : d.shape[1]] = x[:rows].T @ d[:rows]
+
+
 @overload(widen, inline="always")
 def _widen() -> Callable[[], None]:
     return lambda: _prefer()
@@ -73,6 +85,22 @@ def _add_outer(x: Any, d: Any, total: Any, rows: Any) -> Callable[..., None]:
     return of
 
 
+@overload(set_rows)
+def _set_rows(weight: Any, x: Any, y: Any, rows: Any) -> Callable[..., None]:
+    def of(weight: Any, x: Any, y: Any, rows: Any) -> None:
+        _multiply_anew(weight, x, y, rows)
+
+    return of
+
+
+@overload(set_outer)
+def _set_outer(x: Any, d: Any, total: Any, rows: Any) -> Callable[..., None]:
+    def of(x: Any, d: Any, total: Any, rows: Any) -> None:
+        _multiply_across_anew(d, x, total, rows)
+
+    return of
+
+
 def _emit_preference(typing: Any) -> Any:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         # past the check of llvmlite's own set, which knows only attributes without a value
@@ -82,31 +110,49 @@ def _emit_preference(typing: Any) -> Any:
     return types.void(), generate
 
 
-def _emit_product(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
-    """y[r] += sum over c of x[r, c] weight[c], for r below `rows`."""
+def _emit_product(anew: bool, weight: Any, x: Any, y: Any) -> Any:
+    """y[r] += sum over c of x[r, c] weight[c], for r below `rows`; or is that sum, `anew`."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         w, x, y = _matrices(context, builder, signature, args)
-        _emit(builder, w, x, y, args[3], w.shape[0], x.stride, w.size)
+        _emit(builder, w, x, y, args[3], w.shape[0], x.stride, w.size, anew)
         return context.get_dummy_value()
 
     return types.void(weight, x, y, types.intp), generate
 
 
-def _emit_product_across(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
-    """y[r] += sum over c of x[c, r] weight[c], for c below `rows`."""
+def _emit_product_across(anew: bool, weight: Any, x: Any, y: Any) -> Any:
+    """y[r] += sum over c of x[c, r] weight[c], for c below `rows`; or is that sum, `anew`."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
         w, x, y = _matrices(context, builder, signature, args)
-        _emit(builder, w, x, y, x.shape[1], args[3], w.size, x.stride)
+        _emit(builder, w, x, y, x.shape[1], args[3], w.size, x.stride, anew)
         return context.get_dummy_value()
 
     return types.void(weight, x, y, types.intp), generate
+
+
+def _emit_sum(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
+    return _emit_product(False, weight, x, y)
+
+
+def _emit_anew(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
+    return _emit_product(True, weight, x, y)
+
+
+def _emit_sum_across(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
+    return _emit_product_across(False, weight, x, y)
+
+
+def _emit_anew_across(typing: Any, weight: Any, x: Any, y: Any, rows: Any) -> Any:
+    return _emit_product_across(True, weight, x, y)
 
 
 _prefer: Any = intrinsic(_emit_preference)
-_multiply: Any = intrinsic(_emit_product)
-_multiply_across: Any = intrinsic(_emit_product_across)
+_multiply: Any = intrinsic(_emit_sum)
+_multiply_anew: Any = intrinsic(_emit_anew)
+_multiply_across: Any = intrinsic(_emit_sum_across)
+_multiply_across_anew: Any = intrinsic(_emit_anew_across)
 
 
 def _matrices(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> Any:
@@ -144,6 +190,7 @@ def _emit(
     inputs: Any,
     row_step: Any,  # bytes from a row of the product to the next, in x
     input_step: Any,  # bytes from an input to the next, in x
+    anew: bool,
 ) -> None:
     """The loops of a product of these matrices."""
     # in place: as a function of its own, called with addresses, it left wrong gradients in kernels
@@ -151,7 +198,7 @@ def _emit(
     sizes = rows, weight.shape[1], inputs
     strides = y.stride, row_step, input_step, weight.stride
     _emit_loops(
-        builder, weight.entry, weight.bits, y.start, x.start, weight.start, *sizes, *strides
+        builder, weight.entry, weight.bits, y.start, x.start, weight.start, *sizes, *strides, anew
     )
 
 
@@ -169,6 +216,7 @@ def _emit_loops(
     row_step: Any,
     input_step: Any,
     weight_step: Any,
+    anew: bool,
 ) -> None:
     """The loops over all tiles: rows by the bands, in each columns by the widest tile that fits."""
     begin = INT(0)
@@ -191,7 +239,7 @@ def _emit_loops(
                         )
                         _emit_tile(
                             *(builder, entry, bits, lanes, ends, starts),
-                            *(builder.add(weight, across), weight_step, input_step, inputs),
+                            *(builder.add(weight, across), weight_step, input_step, inputs, anew),
                         )
 
                     row = steps(builder, row, height, stop, tile)
@@ -211,11 +259,13 @@ def _emit_tile(
     weight_step: Any,
     input_step: Any,
     inputs: Any,
+    anew: bool,
 ) -> None:
     """One tile: its rows stand in registers while the inputs go by."""
     vector = ir.VectorType(entry, lanes)
     fma = function(builder, f"llvm.fma.v{lanes}f{bits}", vector, [vector] * 3)
-    before = [load(builder, end, vector, bits) for end in ends]
+    nothing = ir.Constant(vector, None)
+    before = [nothing if anew else load(builder, end, vector, bits) for end in ends]
     entered = builder.block
     loop, done = builder.append_basic_block("inputs"), builder.append_basic_block("tile")
     builder.cbranch(builder.icmp_signed(">", inputs, INT(0)), loop, done)

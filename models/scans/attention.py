@@ -15,8 +15,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ...stream import Bool
-from ..attention import Attended, Near, array
-from ..kernels.pairs import lose, lose_back
+from ..attention import Laid, Near, array
+from ..kernels.attended_pairs import Decoder, DecoderGrads, PairRoom, events_at_once, learn
+from ..kernels.attention import NODES, attend
+from ..kernels.pairs import lose
 from ..padding import LANES, up
 from ..threads import added, spans, together
 
@@ -45,6 +47,8 @@ def losses_of_rows(
 
 
 class _Losses(Function):
+    """Compiled, with the gradients taken on the way forward, as of losses that count alike."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -57,64 +61,115 @@ class _Losses(Function):
         bias: Tensor,
         *weights: Tensor,
     ) -> Tensor:
-        layers, decoder = weights[:-6], weights[-6:]
-        n, beside, width = len(valid), 2 + valid.shape[1], table.shape[1]
-        cuts = spans(n, 1 + LEAST // width**2)
-        nodes = [slice(beside * cut.start, beside * cut.stop) for cut in cuts]
-        found = Attended(table, near, (frequency, bias), layers, heads, keep, nodes)
-        source, source_bias, destination, destination_bias, final, final_bias = map(array, decoder)
-        given = (
-            *(_wide(source.T), _wide(destination.T)),
-            *(_wide((source_bias + destination_bias)[None])[0], final[0], final_bias),
-        )
-        across, dtype = up(width, LANES), source.dtype
-        hidden = [np.empty((beside - 1, cut.stop - cut.start, across), dtype) for cut in cuts]
-        slopes, losses = np.empty((n, beside - 1), dtype), np.empty(n, dtype)
-
-        def of(part: int) -> None:
-            cut, z = cuts[part], found.attend(part).reshape(-1, beside, width)
-            lose(
-                *(z[:, 0], z[:, 1:], valid[cut], *given),
-                *(hidden[part], slopes[cut], losses[cut]),
-            )
-
-        together([partial(of, part) for part in range(len(cuts))])
-        if keep:
-            ctx.kept = found, cuts, hidden, slopes
-            ctx.save_for_backward(table, *weights)
+        learner = _Learner(table, near, valid, heads, (frequency, bias), weights)
+        if not keep:
+            return torch.from_numpy(learner.losses())
+        losses, found = learner.learn(np.ones(len(valid), learner.laid.dtype), _learns(ctx))
+        ctx.kept = learner, found
+        ctx.save_for_backward(table, *weights)
         return torch.from_numpy(losses)
 
     @staticmethod
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
-        _, *weights = ctx.saved_tensors
-        found, cuts, hidden, slopes = ctx.kept
-        layers, decoder = weights[:-6], weights[-6:]
-        source, _, destination, _, final, _ = map(array, decoder)
-        width, across, pull = len(source), hidden[0].shape[2], array(by_loss)
-        beside = 1 + slopes.shape[1]
-        ways, way = (_wide(source), _wide(destination)), found.back(layers, ctx.needs_input_grad[5])
-        sizes = (width, width), (width, width), (width,), (width + 1,)
-        grads = [tuple(np.zeros(size, source.dtype) for size in sizes) for _ in cuts]
+        learner, found = ctx.kept
+        pull = array(by_loss)
+        if len(pull) and (pull == pull[0]).all():
+            grads = [None if each is None else each * pull[0] for each in found]
+        else:
+            _ = ctx.saved_tensors  # of which autograd says if they are not what they were
+            _, grads = learner.learn(pull, _learns(ctx))
+        by_table, *others = grads
+        return by_table, None, None, None, None, *others
 
-        def of(part: int) -> None:
-            cut = cuts[part]
-            z = found.z[found.cuts[part]].reshape(-1, beside, width)  # of no event too
-            by_z = np.empty((*z.shape[:2], across), source.dtype)
-            lose_back(
-                *(z[:, 0], z[:, 1:], *ways, final[0], hidden[part], slopes[cut], pull[cut]),
-                *(by_z[:, 0], by_z[:, 1:].transpose(1, 0, 2), *grads[part]),
-            )
-            way.of(part, by_z.reshape(len(by_z) * beside, across))
 
-        together([partial(of, part) for part in range(len(cuts))])
-        by_table, *by_layers = way.gradients()
-        by_source, by_destination, by_bias, by_final = (
-            torch.from_numpy(added(each)) for each in zip(*grads, strict=True)
+def _learns(ctx: Any) -> bool:
+    return bool(ctx.needs_input_grad[5])  # frequency
+
+
+class _Learner:
+    """Events with all that their losses depend on."""
+
+    def __init__(
+        self,
+        table: Tensor,
+        near: Near,
+        valid: Bool,
+        heads: int,
+        times: tuple[Tensor, Tensor],
+        weights: tuple[Tensor, ...],
+    ) -> None:
+        self.layers, decoder = weights[:-6], weights[-6:]
+        width, self.valid = table.shape[1], valid
+        self.cuts = spans(len(valid), 1 + LEAST // width**2)
+        self.beside = 2 + valid.shape[1]
+        nodes = [slice(self.beside * cut.start, self.beside * cut.stop) for cut in self.cuts]
+        self.laid = Laid(table, near, times, self.layers, heads, nodes)
+        source, source_bias, destination, destination_bias, final, final_bias = map(array, decoder)
+        self.decoder = Decoder(
+            *(_wide(source.T), _wide(destination.T)),
+            *(_wide((source_bias + destination_bias)[None])[0], final[0], final_bias),
+            *(_wide(source), _wide(destination)),
         )
-        return (
-            *(by_table, None, None, None, None, *by_layers),
-            *(by_source, by_bias, by_destination, by_bias.clone()),
-            *(by_final[:width].unsqueeze(0), by_final[width:]),
+
+    def losses(self) -> npt.NDArray[Any]:
+        """Of each event (n,)."""
+        laid, decoder = self.laid, self.decoder
+        losses = np.empty(len(self.valid), laid.dtype)
+
+        def of(part: int, cut: slice) -> None:
+            reads, count = laid.reads[part], cut.stop - cut.start
+            rows = np.empty((len(reads.own), laid.width), laid.dtype)
+            room = laid.room(NODES, back=False)
+            attend(reads, laid.weights, laid.kept(NODES), room, rows)
+            z = rows.reshape(count, self.beside, laid.width)
+            hidden = np.empty((self.beside - 1, count, len(decoder.bias)), laid.dtype)
+            slopes = np.empty((count, self.beside - 1), laid.dtype)
+            lose(z[:, 0], z[:, 1:], self.valid[cut], *decoder[:5], hidden, slopes, losses[cut])
+
+        together([partial(of, part, cut) for part, cut in enumerate(self.cuts)])
+        return losses
+
+    def learn(
+        self, pull: npt.NDArray[Any], learned: bool
+    ) -> tuple[npt.NDArray[Any], list[Tensor | None]]:
+        """The same, and the gradients of their sum by the weights `pull` (n,): of the table, of
+
+        frequency if it is `learned`, of bias, and of all weights.
+        """
+        laid = self.laid
+        losses, ways = np.empty(len(self.valid), laid.dtype), laid.ways(self.layers)
+        grads = [laid.grads(learned) for _ in self.cuts]
+        sizes = (laid.width, laid.width), (laid.width, laid.width), (laid.width,), (laid.width + 1,)
+        decoder_grads = [DecoderGrads(*(laid.zeros(*size) for size in sizes)) for _ in self.cuts]
+
+        def of(part: int, cut: slice) -> None:
+            given = self.valid[cut], laid.weights, ways, self.decoder, pull[cut], self._room()
+            learn(laid.reads[part], *given, losses[cut], grads[part], decoder_grads[part])
+
+        together([partial(of, part, cut) for part, cut in enumerate(self.cuts)])
+        source, destination, both, final = (
+            torch.from_numpy(added(each)) for each in zip(*decoder_grads, strict=True)
+        )
+        return losses, [
+            *laid.gradients(grads, self.layers, learned),
+            *(source, both, destination, both.clone()),
+            *(final[: laid.width].unsqueeze(0), final[laid.width :]),
+        ]
+
+    def _room(self) -> PairRoom:
+        laid, beside, across = self.laid, self.beside, len(self.decoder.bias)
+        some = events_at_once(beside)
+        count = some * beside
+        rows, by_rows = (np.empty((count, w), laid.dtype) for w in (laid.width, across))
+        return PairRoom(
+            laid.room(count, back=True),
+            laid.kept(count),
+            rows,
+            by_rows,
+            rows.reshape(some, beside, laid.width),
+            by_rows.reshape(some, beside, across),
+            np.empty((beside - 1, some, across), laid.dtype),
+            np.empty((some, beside - 1), laid.dtype),
         )
 
 
