@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 import torch
 from common import finish  # type: ignore  # beside this file
+from ours import Ours  # type: ignore  # beside this file
 
 from neutronstream.datasets import load
-from neutronstream.models import attention, build, threads
+from neutronstream.models import attention, threads
 from neutronstream.models.scans import attention as pairs
 from neutronstream.models.scans import dyrep, memory, point_process
-from neutronstream.parallel import EXECUTORS, Executor, Replay
 from neutronstream.stream import EventLog, read_log
 
-BATCHES, SEED = (200, 1_000), 0
+BATCHES = (200, 1_000)
 
 
 class Beside:
@@ -62,30 +62,15 @@ class Run:
     """A model that learns on a number of threads."""
 
     def __init__(self, log: EventLog, name: str, count: int) -> None:
-        torch.manual_seed(SEED)
-        width = 100 if name == "tgn" else 64
-        options = {"time_from": "neighbor"} if name == "tgn" else {}
-        model = build(name, width=width, kinds=log.kinds, options=options)
-        self.count, self.replay = count, Replay(log, model)
-        self.executor: Executor[Any] = EXECUTORS["auto"](self.replay)
-        self.optimiser = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
+        self.count, self.ours = count, Ours(log, name)
 
     def step(self, start: int, stop: int, beside: Beside) -> tuple[float, float, float]:
         """Seconds of the clock, of processors, and of the busiest thread alone."""
         with threads.using_threads(self.count):
             beside.seconds, work, begin = 0.0, process_time(), perf_counter()
-            self._learn(start, stop)
+            self.ours.step(start, stop)
             clock, work = perf_counter() - begin, process_time() - work
             return clock, work, work - beside.seconds
-
-    def _learn(self, start: int, stop: int) -> None:
-        plan = self.executor.prepare(self.replay.resolve(start, stop))
-        self.optimiser.zero_grad()
-        outcome = self.executor.run(plan)
-        outcome.losses.mean().backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-        self.replay.model.constrain()
-        outcome.commit()
 
 
 def measure(log: EventLog, batch: int, given: argparse.Namespace, beside: Beside) -> dict[str, Any]:
@@ -127,7 +112,7 @@ def main() -> None:
             rates = f"{found['one']:>11,}{found['more']:>11,}"
             ratios = "".join(f"{found[key]:>11.2f}" for key in ("faster", "busiest", "work"))
             print(f"{name:16}{batch:>8,}{rates}{ratios}", flush=True)
-    finish({"model": given.model, "with": given.threads, "steps": given.steps, **result}, SEED)
+    finish({"model": given.model, "with": given.threads, "steps": given.steps, **result}, seed=0)
 
 
 if __name__ == "__main__":

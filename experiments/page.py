@@ -1,11 +1,11 @@
 """The report as one self-contained HTML page: no script, no font, no address outside it.
 
-Every text that comes from the run (names, notes, settings) is escaped here, at one place (`_text`).
+Every text that comes from the run (names, notes, settings) is escaped here, in `escaped` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -82,29 +82,23 @@ def render_page(report: Mapping[str, Any]) -> str:
     title = f"{model} on {report.get('log') or 'a log'}"
     verdict = verdict_lines(metrics, model, layout.headline) if metrics else []
     body = [
-        f"<h1>{_text(title)}</h1>",
-        f'<p class="soft">{_text(_subtitle(report))}</p>',
+        f"<h1>{escaped(title)}</h1>",
+        f'<p class="soft">{escaped(_subtitle(report))}</p>',
         _tiles(report, model, layout),
-        _section("Scores", _scores(metrics, model, layout) + _listed(verdict) + _rule(report)),
+        section("Scores", _scores(metrics, model, layout) + listed(verdict) + _rule(report)),
         f'<div class="charts">{_charts(report, model)}{_levels(report)}',
-        _section("Events and speed", _pairs(report.get("counts"), report.get("throughput"))),
-        _section("Where the time went", _stages(report.get("stage_seconds") or {})),
+        section("Events and speed", pairs(report.get("counts"), report.get("throughput"))),
+        section("Where the time went", _stages(report.get("stage_seconds") or {})),
         "</div>",
         '<div class="columns">',
-        _section("Split", _pairs(report.get("split"))),
-        _section("Ranking", _pairs(ranking)),
-        _section("Settings", _pairs(config)),
-        _section("Versions", _pairs(report.get("versions"))),
+        section("Split", pairs(report.get("split"))),
+        section("Ranking", pairs(ranking)),
+        section("Settings", pairs(config)),
+        section("Versions", pairs(report.get("versions"))),
         "</div>",
-        _section("Notes", _listed(report.get("notes") or [])),
+        section("Notes", listed(report.get("notes") or [])),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)}</title><style>{_STYLE}</style></head>\n<body><main>"
-        + "\n".join(part for part in body if part)
-        + "</main></body></html>\n"
-    )
+    return document(title, body)
 
 
 def _subtitle(report: Mapping[str, Any]) -> str:
@@ -140,13 +134,13 @@ def _tiles(report: Mapping[str, Any], model: str, layout: Layout) -> str:
             f"{format_number(counts.get(key))} {key}" for key in ("late", "quarantined")
         )
         tiles.append(("Applied", format_number(counts.get("applied")), rest))
-    return '<div class="tiles">' + "".join(_tile(*tile) for tile in tiles) + "</div>"
+    return '<div class="tiles">' + "".join(tile(*each) for each in tiles) + "</div>"
 
 
-def _tile(label: str, value: str, remark: str) -> str:
+def tile(label: str, value: str, remark: str) -> str:
     return (
-        f'<div class="tile"><span class="soft">{_text(label)}</span><b>{_text(value)}</b>'
-        f'<span class="soft">{_text(remark)}</span></div>'
+        f'<div class="tile"><span class="soft">{escaped(label)}</span><b>{escaped(value)}</b>'
+        f'<span class="soft">{escaped(remark)}</span></div>'
     )
 
 
@@ -170,7 +164,7 @@ def _scores(metrics: Mapping[str, Any], model: str, layout: Layout) -> str:
                 _cell(values.get(name), name, best.get(name)) for name in layout.metrics
             )
             events = format_number(values.get("events"))
-            own = f"<strong>{_text(scorer)}</strong>" if scorer == model else _text(scorer)
+            own = f"<strong>{escaped(scorer)}</strong>" if scorer == model else escaped(scorer)
             rows.append(f"<tr><td>{own}</td><td>{words}</td>{cells}<td>{events}</td></tr>")
         bodies.append(f"<tbody>{''.join(rows)}</tbody>")
     return (
@@ -188,7 +182,7 @@ def _rule(report: Mapping[str, Any]) -> str:
     words = scoring_line(report)
     if "MAR" in map(heading, layout_of(report).metrics) and words:
         words += "; MAR: lower is better"
-    return f'<p class="soft">{_text(words[:1].upper() + words[1:])}.</p>' if words else ""
+    return f'<p class="soft">{escaped(words[:1].upper() + words[1:])}.</p>' if words else ""
 
 
 def _charts(report: Mapping[str, Any], model: str) -> str:
@@ -215,7 +209,7 @@ def _over_epochs(epochs: Sequence[Mapping[str, Any]], model: str) -> str:
         drawn = line_chart(title, {model: points}, x_label="epoch")
         best = [epoch["epoch"] for epoch in epochs if epoch.get("is_best")]
         words = f"best after epoch {best[-1]}" if name == "val_ap" and best else "mean of an epoch"
-        charts.append(_section(title, f'<p class="legend">{words}</p>{drawn}'))
+        charts.append(section(title, f'<p class="legend">{words}</p>{drawn}'))
     return "".join(charts)
 
 
@@ -227,7 +221,7 @@ def _levels(report: Mapping[str, Any]) -> str:
     drawn = histogram("Width of levels", widths, x_label="events in a level")
     mean = format_number(levels.get("average_width"))
     words = f"mean {mean}, widest {format_number(levels.get('max_width'))}"
-    return _section("Levels: events that run together", f'<p class="legend">{words}</p>{drawn}')
+    return section("Levels: events that run together", f'<p class="legend">{words}</p>{drawn}')
 
 
 def _stages(seconds: Mapping[str, float]) -> str:
@@ -236,7 +230,7 @@ def _stages(seconds: Mapping[str, float]) -> str:
     if not total:
         return ""
     rows = "".join(
-        f"<tr><td>{_text(name)}</td><td><code>{spent:,.2f} s</code></td>"
+        f"<tr><td>{escaped(name)}</td><td><code>{spent:,.2f} s</code></td>"
         f"<td><code>{spent / total:.0%}</code></td></tr>"
         for name, spent in seconds.items()
     )
@@ -267,20 +261,15 @@ def _over_stream(
         series[name] = thin(points, weights, most)
     label = f"position in the stream (a point: about {sum(weights) / most:,.0f} events)"
     drawn = line_chart(title, series, x_label=label, from_zero=from_zero)
-    legend = "".join(
-        f'<span><svg viewBox="0 0 26 10" aria-hidden="true"><g class="line c{number % 6}">'
-        f'<path d="M0 5H26" {stroke(number)}/></g></svg>{_text(name)}</span>'
-        for number, name in enumerate(series)
-    )
-    return _section(f"{title} over the stream", f'<p class="legend">{legend}</p>{drawn}')
+    return section(f"{title} over the stream", legend(series) + drawn)
 
 
-def _pairs(*groups: Any) -> str:
+def pairs(*groups: Any) -> str:
     rows = []
     for key, value in (pair for group in groups for pair in (group or {}).items()):
         whole = isinstance(value, int) and not isinstance(value, bool) and key != "seed"
         text = format_number(value) if whole else _plain_value(value)
-        rows.append(f"<tr><td>{_text(key)}</td><td><code>{_text(text)}</code></td></tr>")
+        rows.append(f"<tr><td>{escaped(key)}</td><td><code>{escaped(text)}</code></td></tr>")
     return f'<table class="pairs"><tbody>{"".join(rows)}</tbody></table>' if rows else ""
 
 
@@ -292,13 +281,34 @@ def _plain_value(value: Any) -> str:
     return f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
-def _listed(lines: Sequence[Any]) -> str:
-    return f"<ul>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>" if lines else ""
+def document(title: str, body: Iterable[str], style: str = "") -> str:
+    """The page of these parts, of which empty ones are left out; `style` adds to the house's."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escaped(title)}</title><style>{_STYLE}{style}</style></head>\n<body><main>"
+        + "\n".join(part for part in body if part)
+        + "</main></body></html>\n"
+    )
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{_text(title)}</h2>{content}</section>" if content else ""
+def legend(names: Iterable[str], remark: str = "") -> str:
+    """What the lines of a chart are called, each beside its stroke."""
+    drawn = "".join(
+        f'<span><svg viewBox="0 0 26 10" aria-hidden="true"><g class="line c{number % 6}">'
+        f'<path d="M0 5H26" {stroke(number)}/></g></svg>{escaped(name)}</span>'
+        for number, name in enumerate(names)
+    )
+    return f'<p class="legend">{drawn}{remark}</p>'
 
 
-def _text(value: Any) -> str:
+def listed(lines: Sequence[Any]) -> str:
+    return f"<ul>{''.join(f'<li>{escaped(line)}</li>' for line in lines)}</ul>" if lines else ""
+
+
+def section(title: str, content: str) -> str:
+    return f"<section><h2>{escaped(title)}</h2>{content}</section>" if content else ""
+
+
+def escaped(value: Any) -> str:
     return escape(str(value), quote=True)

@@ -179,13 +179,16 @@ class TimeEvaluation:
         idle, mean, median = (column[span] for column in self._trivial[0])
         scored = self._trivial[1][span]
         late = np.arange(span.start, span.stop) >= len(self.log) // 2
-        if np.isnan(own[scored]).any():
-            TimeMetric().update(own[scored], idle[scored])  # which says so
-        calibrated = np.zeros(len(own))
-        calibrated[scored] = self.calibration.calibrate(own[scored], idle[scored])
-        for name, values in zip(self.names, (own, calibrated, mean, median), strict=True):
+
+        def add(name: str, values: Float64) -> None:
             self.window[name].update(values[scored], idle[scored])
             self.metrics["last_half"][name].update(values[scored & late], idle[scored & late])
+
+        add(self.model, own)  # first: it refuses NaN, which the calibration must not learn from
+        calibrated = np.zeros(len(own))
+        calibrated[scored] = self.calibration.calibrate(own[scored], idle[scored])
+        for name, values in zip(self.names[1:], (calibrated, mean, median), strict=True):
+            add(name, values)
 
     def close_window(self) -> dict[str, float]:
         """The mean absolute errors since the last call, `time_mae` and those of the trivial ones.

@@ -75,6 +75,10 @@ class DynamicGNN(nn.Module, ABC):
         """What is computed from the events alone, each (n, ...): once for a whole segment."""
         return {}
 
+    def encode_chain(self, events: Events) -> Mapping[str, Tensor]:
+        """What `scan` finds as `encoded`, each (n, ...): unless overridden, what `encode` gives."""
+        return self.encode(events)
+
     def derive(self, states: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The `derived` tables, each (..., width), of states (..., width)."""
         return {}

@@ -22,7 +22,7 @@ from .decoder import pair_logits, pair_losses
 from .pairs import Pairs, Priced
 from .rows import pad_rows
 from .scans.attention import losses_of_rows
-from .scans.memory import scan_gru, scan_tanh
+from .scans.memory import Times, scan_gru, scan_tanh
 from .time_encoding import Drift, TimeEncoding, can_compile
 from .views import Events, Level, Nodes, rows_of
 
@@ -143,6 +143,15 @@ class TGN(DynamicGNN):
         ]
         return {"told": torch.cat([*event, self.time(events.gap)], dim=-1)}
 
+    def encode_chain(self, events: Events) -> dict[str, Tensor]:
+        """To a GRU, as `encode`, or [kind, features] (n, 1, known) and seconds `gap` (n, 2)."""
+        coded = type(self).encode is TGN.encode and type(self.time) is TimeEncoding
+        if not (coded and isinstance(self.cell, nn.GRUCell)):
+            return dict(self.encode(events))
+        nothing = self.final.weight.new_empty(len(events.gap), 0)
+        known = torch.cat([nothing, *self._event(events.kind, events.features)], dim=-1)
+        return {"known": known.unsqueeze(1), "gap": events.gap}
+
     def message(self, level: Level) -> Tensor:
         """[own memory, the other's memory, what is told], (n, 2, 2 width + told)."""
         memory = level.ends["memory"]
@@ -163,9 +172,14 @@ class TGN(DynamicGNN):
 
     def scan(self, chain: Chain) -> Scanned:
         """The memories of all events, each end told [own memory, the other's, what is told]."""
-        memory, told, cell = chain.base["memory"], chain.encoded["told"], self.cell
+        memory, encoded, cell = chain.base["memory"], chain.encoded, self.cell
         if isinstance(cell, nn.GRUCell):
-            return Scanned({"memory": scan_gru(chain, memory, told, cell)})
+            known, times = encoded.get("told"), None
+            if known is None:
+                known, seconds = encoded["known"], encoded["gap"].double().contiguous().numpy()
+                times = Times(seconds, self.time.frequency(), self.time.bias)
+            return Scanned({"memory": scan_gru(chain, memory, known, cell, times)})
+        told = encoded["told"]
         width = memory.shape[1]
         own, rest = cell.weight_ih[:, :width] + cell.weight_hh, cell.weight_ih[:, width:]
         weight = torch.cat([own, rest], dim=1)

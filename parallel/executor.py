@@ -49,6 +49,7 @@ class Executor(ABC, Generic[Prepared]):
             )
         self.replay = replay
         self.model: DynamicGNN = replay.model
+        self.encoder = replay.model.encode
         self.state: NodeState = replay.state
         self.stages: Stages = replay.stages
         self.scorer = Scorer(
@@ -104,7 +105,7 @@ class Executor(ABC, Generic[Prepared]):
 
     def encode(self, events: Events) -> dict[str, Tensor]:
         """What the model makes of the events themselves, each (n, ...)."""
-        known = self.model.encode(events)
+        known = self.encoder(events)
         return {n: self.stages.on_backward("backward hoist", v) for n, v in known.items()}
 
     def touch_links(self, links: Int64) -> None:

@@ -41,6 +41,7 @@ class FusedExecutor(ScheduledExecutor[Chain]):
                 f"{type(self.model).__name__} has no fused scan with these options and layers: "
                 "use the executor 'levels', or 'auto'"
             )
+        self.encoder = replay.model.encode_chain
         if replay.device.type != "cpu":
             raise ValueError(
                 f"a fused scan runs on a CPU, not on {str(replay.device)!r}: use the executor "

@@ -74,39 +74,29 @@ def name_rows(rows: Int64, write_row: Int64) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def lay_around(
-    indptr: Int64,  # (n m + 1,) where the found events of each node begin, at most k of them
-    node: Int64,  # the neighbour of each of them, and so on
-    position: Int64,
-    time: Int64,
-    is_src: Bool,
-    last: Int64,  # the position of the neighbour's own last event, or -1
+def lay_gaps(
+    position: Int64,  # (n m, k) of recent events of m nodes beside each of n, or -1; 0 is put there
+    last: Int64,  # (n m, k) the position of the neighbour's own last event
     log_time: Int64,
-    now: Int64,  # (n,) the time of the event beside which m nodes stand
+    now: Int64,  # (n,) the time of the events beside which they stand
     ticks: float,  # a second
-    nodes: Int64,  # out, (n m, k), likewise what follows; 0 where nothing was found
-    mask: Bool,  # out
-    event: Int64,  # out
-    from_src: Bool,  # out
-    gap: Float64,  # out, seconds since that event
-    idle_gap: Float64,  # out, seconds since the neighbour's own last event
+    mask: Bool,  # out, (n m, k): there is an event
+    gap: Float64,  # out, seconds since it; 0 where there is none
+    idle_gap: Float64,  # out, seconds since the neighbour's own last event, likewise
 ) -> None:
-    """Lay lists of recent events out in rows of k."""
-    beside = len(nodes) // max(1, len(now))
-    for i in range(len(nodes)):
-        count = indptr[i + 1] - indptr[i]
-        for column in range(nodes.shape[1]):
-            found = column < count
+    """How long ago recent events were."""
+    beside = len(position) // max(1, len(now))
+    for i in range(len(position)):
+        at = now[i // beside]
+        for column in range(position.shape[1]):
+            found = position[i, column] >= 0
             mask[i, column] = found
-            j = indptr[i] + column if found else 0
-            nodes[i, column] = node[j] if found else 0
-            event[i, column] = position[j] if found else 0
-            from_src[i, column] = found and is_src[j]
             gap[i, column] = idle_gap[i, column] = 0.0
             if found:
-                at = now[i // beside]
-                gap[i, column] = (at - time[j]) / ticks
-                idle_gap[i, column] = (at - log_time[max(last[j], 0)]) / ticks
+                gap[i, column] = (at - log_time[position[i, column]]) / ticks
+                idle_gap[i, column] = (at - log_time[last[i, column]]) / ticks
+            else:
+                position[i, column] = 0
 
 
 @njit(cache=True, nogil=True)

@@ -14,10 +14,19 @@ import numpy.typing as npt
 import torch
 
 from ..models import DynamicGNN, Events
-from ..storage import DynamicGraph, NegativeSampler, NodeState, OracleGraph, compare, uniform
+from ..storage import (
+    DynamicGraph,
+    NegativeSampler,
+    Neighborhood,
+    NodeState,
+    OracleGraph,
+    Rests,
+    compare,
+    uniform,
+)
 from ..stream import TICKS_PER_SECOND, Bool, EventLog, Float64, Int64
 from .comm import Alone, Comm
-from .kernels import collect_members, lay_around
+from .kernels import collect_members, lay_gaps
 from .segment import Beside, Consistency, Members, Neighbors, Recent, Segment
 from .sharing import share_rows
 from .stages import Stages
@@ -230,37 +239,52 @@ class Replay:
         return np.asarray(ticks / TICKS_PER_SECOND[self.log.unit])
 
     def _beside(self, nodes: Int64, valid: Bool, positions: Int64, seen: Int64) -> Beside:
-        last = self._last(nodes, seen)
+        recent = None
+        if self.model.reads.around:
+            last, recent = self._recent(nodes, positions, seen)
+        else:
+            last = self._last(nodes, seen)
         gap = self._seconds(self.log.events.time[np.maximum(last, 0)], positions)
         known = np.maximum(self.log.nodes_before(positions), 1)  # each event is one of two nodes
         idle = (positions[:, None] - last) * (2.0 / known[:, None])
-        recent = self._recent(nodes, positions, seen) if self.model.reads.around else None
         return Beside(nodes, valid, gap, idle, recent)
 
-    def _recent(self, nodes: Int64, positions: Int64, seen: Int64) -> Recent:
+    def _recent(self, nodes: Int64, positions: Int64, seen: Int64) -> tuple[Int64, Recent]:
+        """The position of each node's last event (n, m), and the recent events of each."""
         n, m = nodes.shape
         k, time = self.model.reads.k, self.log.events.time
         flat, at = nodes.ravel(), np.repeat(seen, m)
         stage = self.stages.enter("sample")
-        found = self.graph.sample(flat, at, k)
+        found = self.graph.rests(flat, at, k)
         self.stages.enter(stage or "resolve")
         if self.oracle is not None:
-            compare(found, self.oracle.sample(flat, at, k), flat, at)
-        row = np.repeat(at, np.diff(found.indptr))
-        last = self.graph.last_position(found.node, row)
-        shape = (n * m, k)
-        node, event, gap, idle_gap = (
-            np.empty(shape, dtype) for dtype in (np.int64, np.int64, np.float64, np.float64)
+            self._compare(found, flat, at, k)
+        mask, gap, idle_gap = (
+            np.empty((n * m, k), dtype) for dtype in (np.bool_, np.float64, np.float64)
         )
-        mask, is_src = np.empty(shape, np.bool_), np.empty(shape, np.bool_)
-        lay_around(
-            *(found.indptr, found.node, found.position, found.time, found.is_src, last),
-            *(time, time[positions], float(TICKS_PER_SECOND[self.log.unit])),
-            *(node, mask, event, is_src, gap, idle_gap),
+        event = found.position
+        lay_gaps(
+            *(event, found.last_of, time, time[positions]),
+            *(float(TICKS_PER_SECOND[self.log.unit]), mask, gap, idle_gap),
         )
-        return Recent(
-            *(each.reshape(n, m, k) for each in (node, mask, event, is_src, gap, idle_gap))
+        lists: tuple[npt.NDArray[Any], ...] = (found.node, mask, event, found.is_src, gap, idle_gap)
+        return found.last.reshape(n, m), Recent(*(each.reshape(n, m, k) for each in lists))
+
+    def _compare(self, found: Rests, nodes: Int64, positions: Int64, k: int) -> None:
+        """Hold what was found to plain lists."""
+        assert self.oracle is not None
+        plain = self.oracle.sample(nodes, positions, k)
+        real = found.position >= 0
+        indptr = np.concatenate([[0], np.cumsum(real.sum(1))])
+        at = found.position[real]
+        ours = Neighborhood(
+            indptr, found.node[real], at, self.log.events.time[at], found.is_src[real]
         )
+        compare(ours, plain, nodes, positions)
+        compare(found.last, self.oracle.last_position(nodes, positions), nodes, positions)
+        row = np.repeat(positions, np.diff(indptr))
+        ends = self.oracle.last_position(ours.node, row)
+        compare(found.last_of[real], ends, ours.node, row)
 
     def _neighbors(self, ends: Int64, positions: Int64, seen: Int64) -> Neighbors:
         reads = self.model.reads

@@ -4,7 +4,7 @@ from .checkpoint import has_checkpoint, read_checkpoint, write_checkpoint
 from .counter import uniform
 from .discretise import discretise
 from .files import write_whole
-from .graph import Direction, DynamicGraph, Links, Neighborhood
+from .graph import Direction, DynamicGraph, Links, Neighborhood, Rests
 from .negatives import NegativeSampler, Role
 from .oracle import OracleGraph, compare
 from .signals import Scale, signal_snapshots
@@ -22,6 +22,7 @@ __all__ = [
     "Neighborhood",
     "NodeState",
     "OracleGraph",
+    "Rests",
     "Role",
     "Scale",
     "Snapshot",

@@ -49,6 +49,20 @@ class Neighborhood:
 
 
 @dataclass(frozen=True, slots=True)
+class Rests:
+    """The sampled events of n query nodes in rows of k, oldest first from the left.
+
+    Where a node had fewer events stand node 0, positions -1 and False.
+    """
+
+    node: Int64  # (n, k) the other end
+    position: Int64  # (n, k)
+    is_src: Bool  # (n, k)
+    last: Int64  # (n,) the position of the query node's own latest event, -1 if there is none
+    last_of: Int64  # (n, k) the same of the other ends
+
+
+@dataclass(frozen=True, slots=True)
 class Links:
     """The linked neighbours of n query nodes, ragged, in order of the links' creation."""
 
@@ -208,6 +222,28 @@ class DynamicGraph:
             is_src,
         )
         return Neighborhood(indptr, node, position, time, is_src)
+
+    def rests(self, nodes: Int64, positions: Int64, k: int) -> Rests:
+        """The `k` latest events of each node before its position, and how long their ends rest.
+
+        It answers `sample` and `last_position`, of all nodes that are found too, in one pass.
+
+        >>> graph = DynamicGraph()
+        >>> ids = np.array([0, 0, 1]), np.array([1, 2, 1])
+        >>> graph.apply(EventBatch(*ids, np.array([3, 5, 9]), np.zeros(3, np.uint8)))
+        >>> found = graph.rests(np.array([0]), np.array([3]), k=2)
+        >>> found.node.tolist(), found.last.tolist(), found.last_of.tolist()
+        ([[1, 2]], [1], [[2, 1]])
+        """
+        nodes, positions = _queries(nodes, positions)
+        shape = (len(nodes), k)
+        node, position, last_of = (np.empty(shape, np.int64) for _ in range(3))
+        is_src, last = np.empty(shape, np.bool_), np.empty(len(nodes), np.int64)
+        kernels.lay_recent(
+            *(self._heads, self._pool, self._record, nodes, np.minimum(positions, self._position)),
+            *(node, position, is_src, last, last_of),
+        )
+        return Rests(node, position, is_src, last, last_of)
 
     def links(self, nodes: Int64, positions: Int64 | int) -> Links:
         """All distinct neighbours that each node is linked with before its position."""

@@ -236,6 +236,60 @@ def count_below(
 
 
 @njit(cache=True, nogil=True)
+def _events_below(heads: Int64, pool: Int64, node: int, position: int) -> int:
+    """How many events a node had before a position; 0 of an unknown node."""
+    if node >= len(heads) or position <= 0:
+        return 0
+    limit = position << POSITION_SHIFT
+    start = int(heads[node, EVENTS + START])
+    low, high = 0, int(heads[node, EVENTS + COUNT])
+    if high > 0 and pool[start + high - 1] < limit:  # most questions are about now
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if pool[start + middle] < limit:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def lay_recent(
+    heads: Int64,
+    pool: Int64,
+    record: Int64,
+    nodes: Int64,  # (n,)
+    positions: Int64,  # (n,) up to which all has been applied
+    node: Int64,  # out, (n, k) the other ends, oldest first from the left; 0 where there are fewer
+    position: Int64,  # out, (n, k) likewise, -1 where there are fewer
+    is_src: Bool,  # out, (n, k) likewise, False
+    last: Int64,  # out, (n,) the position of the node's own latest event before, or -1
+    last_of: Int64,  # out, (n, k) the same of the other ends
+) -> None:
+    """The `k` latest events of each node before its position, and how long their ends rest."""
+    k = node.shape[1]
+    for i in range(len(nodes)):
+        end = _events_below(heads, pool, nodes[i], positions[i])
+        count = min(end, k)
+        first = heads[nodes[i], EVENTS + START] + end - count if end else 0
+        for column in range(count):
+            word = pool[first + column]
+            row = (word >> POSITION_SHIFT) + 1
+            came = word & 3 != IN
+            other = record[row, DST] if came else record[row, SRC]
+            is_src[i, column], node[i, column] = came, other
+            position[i, column] = row - 1
+            before = _events_below(heads, pool, other, positions[i])
+            newest = pool[heads[other, EVENTS + START] + before - 1]
+            last_of[i, column] = newest >> POSITION_SHIFT  # there is one: it is of this event
+        for column in range(count, k):
+            is_src[i, column], node[i, column] = False, 0
+            position[i, column] = last_of[i, column] = -1
+        last[i] = pool[first + count - 1] >> POSITION_SHIFT if end else -1
+
+
+@njit(cache=True, nogil=True)
 def count_recent(
     heads: Int64, pool: Int64, nodes: Int64, ends: Int64, unwanted: int, limit: int, out: Int64
 ) -> None:

@@ -127,7 +127,8 @@ class NodeState:
 
     def read(self, name: str, rows: Tensor | Int64) -> Tensor:
         """A copy of the rows, (n, width)."""
-        return self[name][self._on_device(name, self._checked(name, rows))]
+        at = self._on_device(name, self._checked(name, rows))
+        return torch.index_select(self[name].detach(), 0, at)
 
     def write(self, name: str, rows: Tensor | Int64, values: Tensor) -> None:
         """Set distinct rows to `values` (n, width), detached.
@@ -145,12 +146,14 @@ class NodeState:
         order = np.arange(len(at))
         scratch = self._scratch[name]
         scratch[at] = order
-        if np.any(scratch[at] != order):
-            twice = at[np.flatnonzero(scratch[at] != order)[0]]
+        other = scratch[at] != order
+        if other.any():
+            twice = at[np.flatnonzero(other)[0]]
             raise ValueError(f"`rows` must be distinct: got row {twice} of table {name!r} twice")
         self._keep(name, at)
         with torch.no_grad():
-            table[self._on_device(name, at)] = values.detach().to(table.device, table.dtype)
+            new = values.detach().to(table.device, table.dtype)
+            table.index_copy_(0, self._on_device(name, at), new)
 
     def touch(self, name: str, rows: Tensor | Int64) -> None:
         """Keep the old values of rows that the caller is about to write; some may come twice."""

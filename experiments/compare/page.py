@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..charts import line_chart, stroke
-from ..page import _STYLE, _listed, _pairs, _section, _text, _tile
+from ..charts import line_chart
+from ..page import document, escaped, legend, listed, pairs, section, tile
 from ..report import PARTS, SPLIT_PARTS, best_scores, format_number, heading
 from .layout import Grid, grids_of, means_of, scoring_words, short, trained
 
 _LINES = 6  # in a chart; more could not be told apart
 
-_OWN_STYLE = """
+_STYLE = """
 small { color: var(--soft); font-size: 12px; display: block; white-space: nowrap; }
 td { vertical-align: top; } td:first-child { white-space: nowrap; } td b small { font-weight: 400; }
 .all { color: var(--good); } .none { color: var(--soft); }
@@ -31,28 +31,22 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
     words = f"{scoring_words(comparison)}; best mean in bold"
     lower = "; MAR: lower is better" if comparison["protocol"] != "split" else ""
     body = [
-        f"<h1>{_text(title)}</h1>",
-        f'<p class="soft">{_text(_subtitle(comparison))}</p>',
+        f"<h1>{escaped(title)}</h1>",
+        f'<p class="soft">{escaped(_subtitle(comparison))}</p>',
         _tiles(comparison, grids[0]),
-        *(_section(grid.title, _grid(comparison, grid, words + lower)) for grid in grids),
-        _section("Seeds won against the baselines", _wins(comparison, grids[0])),
-        _section("Time to the next event, errors in mean gaps of a node", _times(comparison)),
+        *(section(grid.title, _grid(comparison, grid, words + lower)) for grid in grids),
+        section("Seeds won against the baselines", _wins(comparison, grids[0])),
+        section("Time to the next event, errors in mean gaps of a node", _times(comparison)),
         f'<div class="charts">{_charts(comparison)}</div>',
-        _section("Training", _training(comparison)),
+        section("Training", _training(comparison)),
         '<div class="columns">',
-        _section("Scoring", _pairs(comparison["scoring"])),
-        _section("Shared settings", _pairs(comparison["config"])),
-        _section("Versions", _pairs(comparison["versions"])),
+        section("Scoring", pairs(comparison["scoring"])),
+        section("Shared settings", pairs(comparison["config"])),
+        section("Versions", pairs(comparison["versions"])),
         "</div>",
-        _section("Notes", _listed(comparison["notes"])),
+        section("Notes", listed(comparison["notes"])),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)}</title><style>{_STYLE}{_OWN_STYLE}</style></head>\n<body><main>"
-        + "\n".join(part for part in body if part)
-        + "</main></body></html>\n"
-    )
+    return document(title, body, _STYLE)
 
 
 def _subtitle(comparison: Mapping[str, Any]) -> str:
@@ -74,10 +68,10 @@ def _tiles(comparison: Mapping[str, Any], grid: Grid) -> str:
         if (best := best_scores(means, part).get(metric)) is not None:
             names = [name for name in means if means[name][part][metric] == best]
             words = f"Best {heading(metric)}, {(PARTS | SPLIT_PARTS)[part]}"
-            tiles.append(_tile(words, format_number(best, metric), names[0]))
+            tiles.append(tile(words, format_number(best, metric), names[0]))
     seconds = [row["seconds"]["values"] for row in trained(comparison)]
     total, count = sum(map(sum, seconds)), sum(map(len, seconds))
-    tiles.append(_tile("Runs", str(count), f"{format_number(total)} s in all"))
+    tiles.append(tile("Runs", str(count), f"{format_number(total)} s in all"))
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
@@ -90,19 +84,19 @@ def _grid(comparison: Mapping[str, Any], grid: Grid, words: str) -> str:
             _cell(scores[part][metric], metric, best_scores(means, part).get(metric))
             for _, part, metric in grid.columns
         )
-        name = _text(row["name"])
+        name = escaped(row["name"])
         if row["trained"]:
-            name = f"<strong>{name}</strong><small>{_text(_run_words(row))}</small>"
+            name = f"<strong>{name}</strong><small>{escaped(_run_words(row))}</small>"
         rows.append(f"<tr><td>{name}</td>{cells}</tr>")
     return (
         f"<table><thead>{_head(grid)}</thead><tbody>{''.join(rows)}</tbody></table>"
-        f'<p class="soft">{_text(words[:1].upper() + words[1:])}.</p>'
+        f'<p class="soft">{escaped(words[:1].upper() + words[1:])}.</p>'
     )
 
 
 def _head(grid: Grid) -> str:
-    names = "".join(f"<th>{_text(label)}</th>" for label, _, _ in grid.columns)
-    spans = "".join(f'<th colspan="{n}">{_text(label)}</th>' for label, n in grid.groups)
+    names = "".join(f"<th>{escaped(label)}</th>" for label, _, _ in grid.columns)
+    spans = "".join(f'<th colspan="{n}">{escaped(label)}</th>' for label, n in grid.groups)
     above = f"<tr><th></th>{spans}</tr>" if spans else ""
     return f"{above}<tr><th></th>{names}</tr>"
 
@@ -134,12 +128,12 @@ def _wins(comparison: Mapping[str, Any], grid: Grid) -> str:
                 won = wins[part][metric]
                 look = "all" if won == seeds else "" if won else "none"
                 cells.append(f'<td class="{look}">{won} of {seeds}</td>')
-            label = f"<td><strong>{_text(name)}</strong> against {_text(rival)}</td>"
+            label = f"<td><strong>{escaped(name)}</strong> against {escaped(rival)}</td>"
             rows.append(f"<tr>{label}{''.join(cells)}</tr>")
     words = f"{grid.title}: seeds in which the model is strictly better."
     return (
         f"<table><thead>{_head(grid)}</thead><tbody>{''.join(rows)}</tbody></table>"
-        f'<p class="soft">{_text(words)}</p>'
+        f'<p class="soft">{escaped(words)}</p>'
     )
 
 
@@ -157,7 +151,7 @@ def _times(comparison: Mapping[str, Any]) -> str:
         }
         for name, parts in times.items():
             cells = "".join(_cell(parts[part][key], key, best[key]) for key in best)
-            rows.append(f"<tr><td>{_text(name)}</td><td>{words}</td>{cells}</tr>")
+            rows.append(f"<tr><td>{escaped(name)}</td><td>{words}</td>{cells}</tr>")
     head = "<th></th><th>Part</th><th>Mean absolute</th><th>Median absolute</th>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -166,9 +160,9 @@ def _training(comparison: Mapping[str, Any]) -> str:
     keys = ("batch_size", "negatives", "consistency", "windows", "epochs")
     rows = []
     for row in trained(comparison):
-        cells = "".join(f"<td>{_text(short(row.get(key)))}</td>" for key in keys)
+        cells = "".join(f"<td>{escaped(short(row.get(key)))}</td>" for key in keys)
         cells += _cell(row["train_events_per_second"], "") + _cell(row["seconds"], "")
-        rows.append(f"<tr><td>{_text(row['name'])}</td>{cells}</tr>")
+        rows.append(f"<tr><td>{escaped(row['name'])}</td>{cells}</tr>")
     names = ("", "Batch", "Negatives", "Consistency", "Windows", "Epochs", "Events/s", "Seconds")
     head = "".join(f"<th>{name}</th>" for name in names)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -197,11 +191,6 @@ def _chart(metric: str, lines: Mapping[str, Any], count: str) -> str:
         title, label = f"Validation AP over the epochs{count}", "epoch"
     else:
         title, label = f"{heading(metric)} over the stream{count}", "position in the stream"
-    legend = "".join(
-        f'<span><svg viewBox="0 0 26 10" aria-hidden="true"><g class="line c{number % _LINES}">'
-        f'<path d="M0 5H26" {stroke(number)}/></g></svg>{_text(name)}</span>'
-        for number, name in enumerate(lines)
-    )
     series = {name: [(x, y) for x, y in points] for name, points in lines.items()}
     drawn = line_chart(title, series, x_label=label)
-    return _section(title, f'<p class="legend">{legend}</p>{drawn}')
+    return section(title, legend(lines) + drawn)

@@ -3,8 +3,9 @@
 The names here are loaded when they are first used, so that `neutronstream --help` stays quick.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazily import opener as _opener
 
 if TYPE_CHECKING:
     from .config import SnapshotConfig, load_snapshot_config
@@ -27,11 +28,4 @@ _HOMES = {
     "load_snapshot_config": ".config",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """The public name, loaded from its module on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name], __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = _opener(__name__, _HOMES)

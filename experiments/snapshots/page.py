@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..charts import line_chart, stroke
-from ..page import _STYLE, _listed, _pairs, _section, _text, _tile
+from ..charts import line_chart
+from ..page import document, escaped, legend, listed, pairs, section, tile
 from ..report import format_number
 from .summary import COUNTS, LOWER, PARTS, format_bytes
 
@@ -19,34 +19,28 @@ def render_snapshots(report: Mapping[str, Any]) -> str:
     model, backend = str(report["config"]["model"]), report["backend"]
     title = f"{model} on the snapshots of {report['log']}"
     body = [
-        f"<h1>{_text(title)}</h1>",
-        f'<p class="soft">{_text(_subtitle(report))}</p>',
+        f"<h1>{escaped(title)}</h1>",
+        f'<p class="soft">{escaped(_subtitle(report))}</p>',
         _tiles(report, model),
-        _section("Scores", _scores(report, model) + _listed(report["verdict"]) + _rule(report)),
+        section("Scores", _scores(report, model) + listed(report["verdict"]) + _rule(report)),
         f'<div class="charts">{_charts(report)}</div>',
-        _section(
+        section(
             f"Bytes by purpose, one epoch of training, {backend['name']}",
             _traffic(report["traffic"]) + _said(f"backend: {backend['reason']}"),
         ),
-        _section(
+        section(
             f"Balance over {backend['ranks']} {_plural('rank', backend['ranks'])}",
             _balance(report["balance"]),
         ),
         '<div class="columns">',
-        _section("Snapshots", _pairs(report["snapshots"], report["split"])),
-        _section("Seconds", _pairs(report["throughput"])),
-        _section("Settings", _pairs(report["config"])),
-        _section("Versions", _pairs(report["versions"])),
+        section("Snapshots", pairs(report["snapshots"], report["split"])),
+        section("Seconds", pairs(report["throughput"])),
+        section("Settings", pairs(report["config"])),
+        section("Versions", pairs(report["versions"])),
         "</div>",
-        _section("Notes", _listed(report["notes"])),
+        section("Notes", listed(report["notes"])),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)}</title><style>{_STYLE}</style></head>\n<body><main>"
-        + "\n".join(part for part in body if part)
-        + "</main></body></html>\n"
-    )
+    return document(title, body)
 
 
 def _subtitle(report: Mapping[str, Any]) -> str:
@@ -86,7 +80,7 @@ def _tiles(report: Mapping[str, Any], model: str) -> str:
             f"by {report['backend']['name']}, all ranks",
         ),
     ]
-    return '<div class="tiles">' + "".join(_tile(*tile) for tile in tiles) + "</div>"
+    return '<div class="tiles">' + "".join(tile(*each) for each in tiles) + "</div>"
 
 
 def _scores(report: Mapping[str, Any], model: str) -> str:
@@ -101,11 +95,11 @@ def _scores(report: Mapping[str, Any], model: str) -> str:
                 _cell(scores[part][name], name, [other[part][name] for other in metrics.values()])
                 for name in names
             )
-            own = f"<strong>{_text(scorer)}</strong>" if scorer == model else _text(scorer)
+            own = f"<strong>{escaped(scorer)}</strong>" if scorer == model else escaped(scorer)
             count = format_number(scores[part]["answers"])
             rows.append(f"<tr><td>{own}</td><td>{words}</td>{cells}<td>{count}</td></tr>")
         bodies.append(f"<tbody>{''.join(rows)}</tbody>")
-    head = "".join(f"<th>{_text(name.replace('_', ' ').upper())}</th>" for name in names)
+    head = "".join(f"<th>{escaped(name.replace('_', ' ').upper())}</th>" for name in names)
     return (
         f"<table><thead><tr><th>Scorer</th><th>Part</th>{head}<th>Answers</th></tr></thead>"
         f"{''.join(bodies)}</table>"
@@ -164,20 +158,15 @@ def _over_epochs(
     }
     for name, value in (levels or {}).items():
         series[name] = [(x, value) for x in dict.fromkeys((places[0], places[-1]))]
-    legend = "".join(
-        f'<span><svg viewBox="0 0 26 10" aria-hidden="true"><g class="line c{number % 6}">'
-        f'<path d="M0 5H26" {stroke(number)}/></g></svg>{_text(name)}</span>'
-        for number, name in enumerate(series)
-    )
     drawn = line_chart(title, series, x_label="epoch")
-    return _section(title, f'<p class="legend">{legend}<span>{_text(words)}</span></p>{drawn}')
+    return section(title, legend(series, f"<span>{escaped(words)}</span>") + drawn)
 
 
 def _traffic(rows: Sequence[Mapping[str, Any]]) -> str:
     if not any(row["bytes"] for row in rows):
         return '<p class="soft">One rank sends nothing.</p>'
     cells = "".join(
-        f"<tr><td>{_text(row['purpose'])}</td><td>{format_number(row['exchanges'])}</td>"
+        f"<tr><td>{escaped(row['purpose'])}</td><td>{format_number(row['exchanges'])}</td>"
         f"<td>{format_number(row['bytes'])}</td><td>{format_number(row['imbalance'])}</td></tr>"
         for row in rows
         if row["bytes"]
@@ -214,4 +203,4 @@ def _plural(word: str, count: int) -> str:
 
 
 def _said(words: str) -> str:
-    return f'<p class="soft">{_text(words)}</p>'
+    return f'<p class="soft">{escaped(words)}</p>'

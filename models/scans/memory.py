@@ -1,16 +1,17 @@
 """Scans of memories: GRU, or a linear layer under tanh, of both ends of every event (TGN, JODIE).
 
-An end takes in [own memory, the other's, what it is told].  The part of the weights that is told
-something is applied to all events at once beforehand, as it needs no state; what is left is a
-product of [own, other's] with one matrix an event.
+An end takes in [own memory, the other's, what it is told].  Nothing stands between events and the
+loops that autograd would have to see: a code of time is made where it is read, and its gradient
+where that of weights is.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,30 +19,52 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from ...stream import Int64
+from ...stream import Float64, Int64
 from ..chain import Chain
 from ..kernels.memory import (
-    by_level,
     gru_backward,
     gru_forward,
     gru_weights,
+    gru_whole,
+    in_batches,
+    lay_back,
+    lay_out,
+    lay_side,
+    take_apart,
     tanh_backward,
     tanh_forward,
+    tanh_weights,
 )
-from ..padding import LANES, PART, up
-from ..rows import product
+from ..padding import LANES, up
 from ..threads import added, spans, together
 
+Batches = tuple[Int64, Int64]  # events (n,) batch by batch, and where batches begin (b + 1,)
 LEAST = 1_600_000  # ends x width x width whose products are worth a thread
 
 
-def scan_gru(chain: Chain, memory: Tensor, told: Tensor, cell: nn.GRUCell) -> Tensor:
-    """Memories (num_rows, width) from those before (b, width), `told` (n, 2, told).
+class Times(NamedTuple):
+    """When, and in which code, the ends of events are told the time."""
 
-    The message of an end is [own memory, the other's, what it is told].
+    seconds: Float64  # (n, 2)
+    frequency: Tensor  # (t,) radians a second
+    phase: Tensor  # (t,) radians
+
+
+def scan_gru(
+    chain: Chain, memory: Tensor, known: Tensor, cell: nn.GRUCell, times: Times | None = None
+) -> Tensor:
+    """Memories (num_rows, width) from those before (b, width).
+
+    The message of an end is [own memory, the other's, what it is told]: what is `known` (n, 2, x),
+    or to both ends (n, 1, x), then the code of its time, if there is one.
     """
+    if times is None:
+        nothing = memory.new_empty(0)
+        times = Times(np.zeros((len(chain), 2)), nothing, nothing)
     weights = cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh
-    states: Tensor = _Gru.apply(chain, memory, told, *weights)  # type: ignore[no-untyped-call]
+    states: Tensor = _Gru.apply(  # type: ignore[no-untyped-call]
+        chain, memory, known, times.seconds, times.frequency, times.phase, *weights
+    )
     return states
 
 
@@ -53,15 +76,7 @@ def scan_tanh(
     `weights` (width, 2 width + told) of [own, other's, told] and `biases` (width,) are those of
     both ends, or of source and destination.
     """
-    width = state.shape[1]
-    pairs = list(zip(weights, biases, strict=True))
-    if len(pairs) == 1:
-        known = product(told, weights[0][:, 2 * width :], biases[0])
-    else:
-        sides = [product(told[:, s], w[:, 2 * width :], b) for s, (w, b) in enumerate(pairs)]
-        known = torch.stack(sides, dim=1)  # (n, 2, width)
-    weight = torch.stack([w[:, : 2 * width] for w in weights])  # (1 or 2, width, 2 width)
-    states: Tensor = _Tanh.apply(chain, state, known, weight)  # type: ignore[no-untyped-call]
+    states: Tensor = _Tanh.apply(chain, state, told, *weights, *biases)  # type: ignore[no-untyped-call]
     return states
 
 
@@ -71,28 +86,32 @@ def _table(chain: Chain, base: Tensor) -> Tensor:
     return table
 
 
-def _both(chain: Chain, table: Tensor) -> Tensor:
-    """[own, other's] of every end, (n, 2, 2 width)."""
-    own = table[torch.from_numpy(chain.ends)]  # (n, 2, width)
-    return torch.cat([own, own.flip(1)], dim=-1)
+def _array(tensor: Tensor, dtype: torch.dtype) -> npt.NDArray[Any]:
+    """The tensor's values in a type, which stand in memory without gaps."""
+    values: npt.NDArray[Any] = tensor.detach().to(dtype).contiguous().numpy()
+    return values
 
 
-def _parts(chain: Chain) -> tuple[Int64, ...]:
-    """The events of each thread, in log order."""
-    return chain.parts or (np.arange(len(chain)),)
+def _cut(chain: Chain) -> tuple[list[Batches], list[slice]]:
+    """The batches of each thread, and the span of its events among those of all in that order."""
+    parts = [_batches(chain, events) for events in chain.parts or (None,)]
+    stops = list(accumulate((len(order) for order, _ in parts), initial=0))
+    return parts, [slice(a, b) for a, b in pairwise(stops)]
 
 
-def _levels(chain: Chain, events: Int64) -> tuple[Int64, Int64]:
-    """Some of the events level by level, and where levels begin."""
-    order, starts = np.empty(len(events), np.int64), np.empty(len(events) + 1, np.int64)
-    depth = np.zeros(chain.num_rows, np.int64)
-    count = by_level(*_some(chain, events), depth, order, starts)
-    return events[order], starts[: count + 1]
+def _order(parts: Sequence[Batches]) -> Int64:
+    """All events in that order."""
+    return parts[0][0] if len(parts) == 1 else np.concatenate([order for order, _ in parts])
 
 
-def _some(chain: Chain, events: Int64) -> tuple[Int64, Int64]:
-    """The ends of some of the events (p, 2), and the rows that they write (2 p,)."""
-    return chain.ends[events], chain.writes.reshape(-1, 2)[events].ravel()
+def _batches(chain: Chain, events: Int64 | None) -> Batches:
+    """Some of the events, or all, batch by batch."""
+    ends, writes = chain.ends, chain.writes
+    if events is not None:
+        ends, writes = ends[events], writes.reshape(-1, 2)[events].ravel()
+    order, starts = np.empty(len(ends), np.int64), np.empty(len(ends) + 1, np.int64)
+    count = in_batches(ends, writes, np.full(chain.num_rows, -1), order, starts)
+    return order if events is None else events[order], starts[: count + 1]
 
 
 class _Gru(Function):
@@ -103,136 +122,165 @@ class _Gru(Function):
         ctx: Any,
         chain: Chain,
         base: Tensor,
-        told: Tensor,
-        into: Tensor,
-        back: Tensor,
-        bias_in: Tensor,
-        bias_back: Tensor,
+        known: Tensor,
+        seconds: Float64,
+        frequency: Tensor,
+        phase: Tensor,
+        *weights: Tensor,
     ) -> Tensor:
         table, width = _table(chain, base), base.shape[1]
-        three = up(3 * width, LANES)
-        total = up(width + three, LANES)
-        own, bias = base.new_zeros(width, total), base.new_zeros(total)
-        own[:, :width] = back[2 * width :].t()
-        own[:, width : 4 * width] = into[:, :width].t()
-        own[:, width : 3 * width] += back[: 2 * width].t()
-        bias[:width] = bias_back[2 * width :]
-        bias[width : 4 * width] = bias_in
-        bias[width : 3 * width] += bias_back[: 2 * width]
-        rest = base.new_zeros(into.shape[1] - width, three)
-        rest[:, : 3 * width] = into[:, width:].t()
-        parts = [_levels(chain, events) for events in _parts(chain)]
-        stops = np.cumsum([0, *(2 * len(order) for order, _ in parts)]).tolist()
-        cuts = [slice(a, b) for a, b in pairwise(stops)]  # of ends, in the order of the parts
-        read = base.new_zeros(2 * len(chain), up(into.shape[1] + 1, PART))
-        gates = base.new_empty(2 * len(chain), total)
+        into, back, bias_in, bias_back = (_array(each, base.dtype) for each in weights)
+        size = into.shape[1] - 2 * width
+        part, three = up(width, LANES), up(3 * width, LANES)
+        dtype = into.dtype
+        laid = (
+            *(np.empty((width, part + three), dtype), np.empty((width, three), dtype)),
+            *(np.empty((size, three), dtype), np.empty((1, part + three), dtype)),
+        )
+        lay_out(into, back, bias_in, bias_back, *laid)
+        parts, events = _cut(chain)
+        cuts = [slice(2 * cut.start, 2 * cut.stop) for cut in events]  # of ends
+        read = np.empty((2 * len(chain), up(size + 2 * width + 1, LANES)), dtype)
+        gates = np.empty((2 * len(chain), part + three), dtype)
         lists = table.numpy(), chain.ends, chain.writes
-        given = told.detach().contiguous().numpy()
-        weights = own.numpy(), rest[:width].numpy(), rest[width:].numpy(), bias.numpy()
-        kept = read.numpy(), gates.numpy()
+        rate, offset = (_array(each, torch.float64) / math.tau for each in (frequency, phase))
+        told = _array(known, base.dtype), seconds, rate, offset
 
-        def of(part: int) -> None:
-            reads, gate = (each[cuts[part]] for each in kept)
-            gru_forward(*lists, *parts[part], given, *weights, reads, gate)
+        def of(place: int) -> None:
+            cut = cuts[place]
+            gru_forward(*lists, *parts[place], *told, *laid, read[cut], gates[cut])
 
-        together([partial(of, part) for part in range(len(parts))])
-        ctx.chain, ctx.parts, ctx.cuts = chain, parts, cuts
-        ctx.save_for_backward(into, back, read, gates)
+        together([partial(of, place) for place in range(len(parts))])
+        ctx.chain, ctx.parts, ctx.cuts, ctx.num_base = chain, parts, cuts, len(base)
+        ctx.told, ctx.shape = (seconds, rate, offset), known.shape
+        ctx.types = frequency.dtype, phase.dtype
+        ctx.save_for_backward(torch.from_numpy(read), torch.from_numpy(gates), *weights)
         return table
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        into, back, read, gates = ctx.saved_tensors
+        read, gates, *weights = (_array(each, grad.dtype) for each in ctx.saved_tensors)
+        into, back, *_ = weights
         chain: Chain = ctx.chain
-        parts: list[tuple[Int64, Int64]] = ctx.parts
+        parts: list[Batches] = ctx.parts
         cuts: list[slice] = ctx.cuts
-        width, columns = grad.shape[1], into.shape[1]
-        own = grad.new_zeros(4 * width, up(width, LANES))
-        own[:width, :width] = back[2 * width :]
-        own[width:, :width] = into[:, :width]
-        own[width : 3 * width, :width] += back[: 2 * width]
-        other = grad.new_zeros(3 * width, up(width, LANES))
-        other[:, :width] = into[:, width : 2 * width]
-        slopes = torch.empty_like(gates)  # a graph may be gone through twice
-        grad = grad.clone(memory_format=torch.contiguous_format)
-        lists = grad.numpy(), chain.ends, chain.writes
-        kept = [each.numpy() for each in (read, gates, slopes)]
-        tail = grad.new_zeros(3 * width, up(columns - 2 * width, LANES))
-        tail[:, : columns - 2 * width] = into[:, 2 * width :]
-        ways = own.numpy(), other.numpy()
-        size = len(slopes) if ctx.needs_input_grad[2] else 0
-        by_placed = grad.new_zeros(size, tail.shape[1])
-
-        def of(part: int) -> None:
-            gru_backward(*lists, *parts[part], *ways, *(each[cuts[part]] for each in kept))
-
-        together([partial(of, part) for part in range(len(parts))])
-        # what is left is apart, whatever hangs together
-        even = spans(len(slopes), 1 + LEAST // width**2)
-        dtype = kept[0].dtype
-        sums = [np.zeros((3 * width, read.shape[1]), dtype) for _ in even]
-        own_sums = [np.zeros((width, width), dtype) for _ in even]
-        told, into_told = tail.numpy(), by_placed.numpy()
-
-        def weigh(part: int, cut: slice) -> None:
-            found = sums[part], own_sums[part], into_told[cut]
-            gru_weights(kept[0][cut], kept[2][cut], told, *found)
-
-        together([partial(weigh, part, cut) for part, cut in enumerate(even)])
-        by_three, by_part = (torch.from_numpy(added(each)) for each in (sums, own_sums))
-        by_back = torch.cat([by_three[: 2 * width, :width], by_part])
-        by_bias = torch.cat([by_three[: 2 * width, columns], slopes[:, :width].sum(0)])
-        by_told = None
-        if ctx.needs_input_grad[2]:
-            by_told = grad.new_empty(len(chain), 2, columns - 2 * width)
-            order = torch.from_numpy(np.concatenate([order for order, _ in parts]))
-            by_told[order] = by_placed.view(-1, 2, tail.shape[1])[..., : columns - 2 * width]
-        return (
-            *(None, None, by_told, by_three[:, :columns].contiguous(), by_back),
-            *(by_three[:, columns].contiguous(), by_bias),
+        num_base: int = ctx.num_base
+        seconds, rate, offset = ctx.told
+        for_known, for_rate, for_phase = (ctx.needs_input_grad[place] for place in (2, 4, 5))
+        width, dtype = grad.shape[1], into.dtype
+        size, part = into.shape[1] - 2 * width, up(width, LANES)
+        times = len(rate) if for_rate or for_phase else 0
+        count = size if for_known else times  # the last of what is told, which want a gradient
+        ways = np.empty((7 * width, part), dtype)
+        told = np.empty((3 * width, up(count, LANES)), dtype)
+        lay_back(into, back, ways, told, count)
+        more = np.empty((chain.num_rows - num_base, width), dtype)
+        lists = (
+            *(_array(grad, grad.dtype), more, np.zeros(len(more), np.bool_)),
+            *(chain.ends, chain.writes),
         )
+        even = spans(len(gates), 1 + LEAST // width**2)
+        whole = len(even) == 1  # no other thread waits for weights of its own
+        sums = len(parts) if whole else len(even)
+        by_three = np.zeros((sums, 3 * width, read.shape[1]), dtype)
+        by_part = np.zeros((sums, width, up(width + 1, LANES)), dtype)
+        tail = min(size + width, read.shape[1] - by_part.shape[2])
+        by_known = np.empty((len(chain), 2, ctx.shape[2] if for_known else 0), dtype)
+        by_phase, by_rate = np.zeros((sums, times)), np.zeros((sums, times if for_rate else 0))
+        codes = seconds, rate, offset, told
+        slopes = np.empty((0 if whole else len(gates), gates.shape[1]), dtype)
+
+        def found(place: int) -> tuple[npt.NDArray[Any], ...]:
+            return by_three[place], by_part[place], by_known, by_phase[place], by_rate[place]
+
+        def of(place: int) -> None:
+            cut = cuts[place]
+            given = *lists, *parts[place], ways, size, read[cut], gates[cut]
+            if whole:
+                gru_whole(*given, part, tail, *codes, *found(place))
+            else:
+                gru_backward(*given, slopes[cut])
+
+        together([partial(of, place) for place in range(len(parts))])
+        if not whole:  # what is left is apart, whatever hangs together
+            order = _order(parts)
+
+            def weigh(place: int, cut: slice) -> None:
+                kept = read[cut], slopes[cut], part, tail, order, cut.start
+                gru_weights(*kept, *codes, *found(place))
+
+            together([partial(weigh, place, cut) for place, cut in enumerate(even)])
+        grads = [np.empty_like(each) for each in weights]
+        take_apart(by_three, by_part, size, tail, *grads)
+        given = torch.from_numpy(by_known) if for_known else None
+        if given is not None and ctx.shape[1] == 1:
+            given = given.sum(1, keepdim=True)
+        of_rate, of_phase = (
+            torch.from_numpy(added(list(each))).to(dtype) if wanted else None
+            for each, dtype, wanted in zip(
+                (by_rate, by_phase), ctx.types, (for_rate, for_phase), strict=True
+            )
+        )
+        return None, None, given, None, of_rate, of_phase, *map(torch.from_numpy, grads)
 
 
 class _Tanh(Function):
     @staticmethod
-    def forward(ctx: Any, chain: Chain, base: Tensor, known: Tensor, weight: Tensor) -> Tensor:
-        table = _table(chain, base)
-        across = weight.transpose(1, 2).contiguous().detach().numpy()
-        states, told = table.numpy(), known.detach().numpy()
+    def forward(ctx: Any, chain: Chain, base: Tensor, told: Tensor, *layers: Tensor) -> Tensor:
+        table, width = _table(chain, base), base.shape[1]
+        given = [_array(each, base.dtype) for each in layers]
+        weights, biases = given[: len(given) // 2], given[len(given) // 2 :]
+        inputs, dtype = weights[0].shape[1] + 1, weights[0].dtype
+        forth = np.empty((len(weights), inputs, up(width, LANES)), dtype)
+        back = np.empty((len(weights), width, up(2 * width, LANES)), dtype)
+        for place, side in enumerate(zip(weights, biases, strict=True)):
+            lay_side(*side, forth[place], back[place])
+        parts, cuts = _cut(chain)
+        read = np.empty((2, len(chain), up(inputs, LANES)), dtype)
+        lists = table.numpy(), chain.ends, chain.writes
+        known = _array(told, base.dtype)
 
-        def of(ends: Int64, writes: Int64, told: npt.NDArray[Any]) -> None:
-            tanh_forward(states, ends, writes, told, across)
+        def of(place: int) -> None:
+            tanh_forward(*lists, *parts[place], known, forth, read[:, cuts[place]])
 
-        if not chain.parts:
-            of(chain.ends, chain.writes, told)
-        else:
-            together([partial(of, *_some(chain, part), told[part]) for part in chain.parts])
-        ctx.chain = chain
-        ctx.save_for_backward(table, weight)
+        together([partial(of, place) for place in range(len(parts))])
+        ctx.chain, ctx.parts, ctx.cuts, ctx.num_base = chain, parts, cuts, len(base)
+        ctx.save_for_backward(table, *map(torch.from_numpy, (read, back)), *layers)
         return table
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, Tensor]:
-        table, weight = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        table, read, back, *layers = (_array(each, grad.dtype) for each in ctx.saved_tensors)
         chain: Chain = ctx.chain
-        slopes = table.new_empty(len(chain), 2, table.shape[1])
-        grad = grad.clone(memory_format=torch.contiguous_format)
-        given, found = (table.numpy(), grad.numpy()), slopes.numpy()
-        back = weight.contiguous().numpy()
+        parts: list[Batches] = ctx.parts
+        cuts: list[slice] = ctx.cuts
+        width, weights = grad.shape[1], layers[: len(layers) // 2]
+        slopes = np.empty((2, len(chain), width), table.dtype)
+        more = np.empty((chain.num_rows - ctx.num_base, width), table.dtype)
+        lists = (
+            *(table, _array(grad, grad.dtype), more, np.zeros(len(more), np.bool_)),
+            *(chain.ends, chain.writes),
+        )
 
-        def of(ends: Int64, writes: Int64, into: npt.NDArray[Any]) -> None:
-            tanh_backward(*given, ends, writes, back, into)
+        def of(place: int) -> None:
+            tanh_backward(*lists, *parts[place], back, slopes[:, cuts[place]])
 
-        if not chain.parts:
-            of(chain.ends, chain.writes, found)
-        else:
-            into = [np.empty_like(found[part]) for part in chain.parts]
-            pairs = zip(chain.parts, into, strict=True)
-            together([partial(of, *_some(chain, part), own) for part, own in pairs])
-            found[np.concatenate(chain.parts)] = np.concatenate(into)
-        both = _both(chain, table)
-        if len(weight) == 1:
-            by_weight = (slopes.flatten(0, 1).t() @ both.flatten(0, 1))[None]
-        else:
-            by_weight = torch.bmm(slopes.permute(1, 2, 0), both.transpose(0, 1))
-        return None, None, slopes, by_weight
+        together([partial(of, place) for place in range(len(parts))])
+        even = spans(len(chain), 1 + LEAST // width**2)
+        sums = np.empty((len(even), len(weights), width, read.shape[2]), table.dtype)
+
+        def weigh(place: int, cut: slice) -> None:
+            tanh_weights(read[:, cut], slopes[:, cut], sums[place])
+
+        together([partial(weigh, place, cut) for place, cut in enumerate(even)])
+        found, size = added(list(sums)), weights[0].shape[1]
+        by_told = None
+        if ctx.needs_input_grad[2]:
+            by_told = grad.new_empty(len(chain), 2, size - 2 * width)
+            order = torch.from_numpy(_order(parts))
+            for side in range(2):
+                weight = weights[side % len(weights)][:, 2 * width :]
+                by_told[order, side] = torch.from_numpy(slopes[side] @ weight)
+        by_weights = [torch.from_numpy(each[:, :size].copy()) for each in found]
+        by_biases = [torch.from_numpy(each[:, size].copy()) for each in found]
+        return None, None, by_told, *by_weights, *by_biases

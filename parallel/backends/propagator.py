@@ -8,7 +8,7 @@ compared when it is first seen, so that none trains on another graph unnoticed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -97,11 +97,7 @@ class Propagator(ABC):
 
         T_0 = x, T_1 = L x, T_k = 2 L T_{k-1} - T_{k-2}.
         """
-        terms = [x]
-        for order in range(1, orders):
-            term = self.apply(snapshot, terms[-1], "chebyshev")
-            terms.append(term if order == 1 else 2 * term - terms[-2])
-        return terms
+        return chebyshev_terms(x, orders, lambda term: self.apply(snapshot, term, "chebyshev"))
 
     def attend_power(
         self, snapshot: Snapshot, z: Tensor, receiver: Tensor, sender: Tensor, hops: int
@@ -217,3 +213,12 @@ class _SumRows(torch.autograd.Function):
         comm, length = ctx.how
         total = comm.all_reduce(grads[0].contiguous().clone(), "sums of rows, gradients")
         return total.expand(length, *total.shape), None
+
+
+def chebyshev_terms(x: Tensor, orders: int, multiply: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """T_0 x .. T_{orders - 1} x, at least T_0 x; `multiply` is by the scaled Laplacian."""
+    terms = [x]
+    for order in range(1, orders):
+        term = multiply(terms[-1])
+        terms.append(term if order == 1 else 2 * term - terms[-2])
+    return terms

@@ -7,8 +7,9 @@ The names here are loaded when they are first used, so that importing the packag
 everything else lives in its folder: `neutronstream.stream`, `.storage`, `.models`, ...
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .experiments.lazily import opener as _opener
 
 if TYPE_CHECKING:
     from .datasets import load, messages
@@ -50,14 +51,7 @@ _HOMES = {
     "slide": ".stream",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """The public name, loaded from its folder on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name], __name__), name)
-    globals()[name] = value
-    return value
+__getattr__ = _opener(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

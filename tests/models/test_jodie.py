@@ -24,8 +24,7 @@ from .twins import (
     assert_gradients_are_slopes,
     assert_levels_equal,
     assert_near,
-    candidates_of,
-    real_scores,
+    assert_scored_alike,
     replayed,
     strong,
     weights_of,
@@ -87,12 +86,8 @@ def test_the_model_is_that_of_the_equations(
     assert isinstance(model, JODIE)
     replay, segment, outcome = replayed(log, model)
     slow = naive(log, model, replay)
-    slow.run(candidates_of(segment))
+    assert_scored_alike(segment, outcome, slow, bound)
     outcome.commit()
-    assert_near(outcome.losses, slow.losses, bound)
-    assert outcome.scores is not None
-    shown = outcome.scores[torch.from_numpy(real_scores(segment))]
-    assert_near(shown, [s for scores in slow.scores for s in scores], bound)
     state = [slow.state(node) for node in range(log.num_nodes)]
     assert_near(replay.state["state"], state, bound)
     if slow.codes is not None:

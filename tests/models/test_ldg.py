@@ -29,8 +29,8 @@ from .twins import (
     assert_every_parameter_learns,
     assert_gradients_are_slopes,
     assert_near,
-    candidates_of,
-    real_scores,
+    assert_scored_alike,
+    assert_stale_differs,
     replayed,
     strong,
     weights_of,
@@ -118,12 +118,8 @@ def test_the_model_is_that_of_the_equations(
 ) -> None:
     model, replay, segment, outcome = run_of(LOGS[name], dtype, **OPTIONS[options])
     slow = naive(model, replay, segment)
-    slow.run(candidates_of(segment))
+    assert_scored_alike(segment, outcome, slow, bound)
     outcome.commit()
-    assert_near(outcome.losses, slow.losses, bound)
-    assert outcome.scores is not None
-    real = torch.from_numpy(real_scores(segment))
-    assert_near(outcome.scores[real], [s for scores in slow.scores for s in scores], bound)
     assert_near(replay.state["embedding"], np.stack(slow.z), bound)
     found = relations_of(replay)
     assert found.keys() == slow.relations.keys()
@@ -200,17 +196,7 @@ def test_in_float32_states_and_draws_are_the_same_bits(width: int) -> None:
 
 def test_a_stale_run_is_finite_and_differs_from_the_exact_one() -> None:
     log = STREAMS["uci"]
-    states = []
-    for consistency, executor in (("exact", "levels"), ("batch", "batch")):
-        model = strong_model(log)
-        replay = Replay(log, model, dtype=torch.float64, consistency=consistency)  # type: ignore[arg-type]
-        engine = EXECUTORS[executor](replay)
-        for start in range(0, 120, 40):
-            outcome = engine.run(engine.prepare(replay.resolve(start, start + 40)))
-            assert torch.isfinite(outcome.losses).all()
-            outcome.commit()
-        states.append(replay.state["embedding"])
-    assert not torch.equal(*states)
+    assert_stale_differs(log, lambda: strong_model(log), "embedding", size=40)
 
 
 # the latent graph

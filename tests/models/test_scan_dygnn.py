@@ -19,23 +19,12 @@ from neutronstream.parallel import EXECUTORS, Replay
 from neutronstream.stream import EventLog
 
 from ..data import SIX, real_log, span_of
-from ..naive import random_log
 from ..parallel.runs import run
 from ..uncompiled import run_uncompiled
+from .hostile import HOSTILE
 from .twins import strong
 
 COMPILED = "NUMBA_DISABLE_JIT" not in os.environ
-
-HOSTILE = {
-    "ties": random_log(4, 60, 12, ties=1.0, loops=0.0, hub=0.0),
-    "loops": random_log(5, 60, 9, loops=0.5),
-    "only loops": random_log(6, 30, 5, loops=1.0),
-    "loops and initial links": random_log(1, 100, 8, loops=0.4, num_initial=6),
-    "a hub": random_log(7, 60, 30, hub=0.9),
-    "two nodes": random_log(8, 30, 2),
-    "one event": random_log(9, 1, 5),
-    "late nodes": random_log(10, 60, 300, hub=0.0),
-}
 
 
 def new_model(log: EventLog, width: int = 6, **options: Any) -> Callable[[], DyGNN]:

@@ -30,23 +30,14 @@ from ..data import SIX, real_log
 from ..naive import random_log
 from ..parallel.runs import run
 from ..uncompiled import run_uncompiled
+from .hostile import HOSTILE
 from .twins import strong
 
 COMPILED = "NUMBA_DISABLE_JIT" not in os.environ
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-6}
 
-HOSTILE = {
-    "ties": random_log(4, 60, 12, ties=1.0, loops=0.0, hub=0.0),
-    "loops": random_log(5, 60, 9, loops=0.5),
-    "only loops": random_log(6, 30, 5, loops=1.0),
-    "loops, kinds and initial links": random_log(
-        *(1, 80, 12), loops=0.3, kinds=("talk", "AE"), num_initial=14
-    ),
-    "a hub": random_log(7, 60, 30, hub=0.9),
-    "two nodes": random_log(8, 30, 2),
-    "one event": random_log(9, 1, 5),
-    "late nodes": random_log(10, 60, 300, hub=0.0),
-}
+KINDS = "loops, kinds and initial links"
+LOGS = HOSTILE | {KINDS: random_log(*(1, 80, 12), loops=0.3, kinds=("talk", "AE"), num_initial=14)}
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "one relation": {"num_relations": 1, "kl_weight": 0.5, "num_sampled": 1},
@@ -85,12 +76,12 @@ def chain_of(log: EventLog, model: LDG, stop: int) -> Chain:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        *((name, "default") for name in HOSTILE),
-        *(("loops, kinds and initial links", options) for options in OPTIONS),
+        *((name, "default") for name in LOGS),
+        *((KINDS, options) for options in OPTIONS),
     ],
 )
 def test_the_scan_equals_updates_one_by_one(name: str, options: str) -> None:
-    log = HOSTILE[name]
+    log = LOGS[name]
     new = strong_model(log, **OPTIONS[options])
     right, ours = (
         run(log, new, executor, size=33, num_candidates=3, learning_rate=0.01)
@@ -123,7 +114,7 @@ def test_any_cut_gives_the_same_bits(width: int) -> None:
 
 
 def test_without_gradient_states_and_links_are_the_same_bits() -> None:
-    log = HOSTILE["loops, kinds and initial links"]
+    log = LOGS[KINDS]
     model = strong_model(log, torch.float32, 9)()
     chains = [chain_of(log, model, 60) for _ in range(2)]
     kept = model.scan(chains[0])
@@ -140,7 +131,7 @@ def test_without_gradient_states_and_links_are_the_same_bits() -> None:
 
 
 def test_a_graph_can_be_gone_through_twice() -> None:
-    log = HOSTILE["a hub"]
+    log = LOGS["a hub"]
     model = strong_model(log)()
     total = model.scan(chain_of(log, model, 30)).states["embedding"].square().sum()
     first, second = (
@@ -150,7 +141,7 @@ def test_a_graph_can_be_gone_through_twice() -> None:
 
 
 def test_without_events_the_states_are_those_before() -> None:
-    log = HOSTILE["a hub"]
+    log = LOGS["a hub"]
     model = strong_model(log)()
     chain = chain_of(log, model, 0)
     scanned = model.scan(chain)
@@ -161,7 +152,7 @@ def test_without_events_the_states_are_those_before() -> None:
 
 
 def test_states_that_nobody_holds_are_gone() -> None:
-    log = HOSTILE["a hub"]
+    log = LOGS["a hub"]
     model = strong_model(log)()
     states = model.scan(chain_of(log, model, 30)).states["embedding"]
     gone = weakref.ref(states)
@@ -171,7 +162,7 @@ def test_states_that_nobody_holds_are_gone() -> None:
 
 
 def test_equal_messages_share_a_gradient_as_levels_do() -> None:
-    log = HOSTILE["ties"]
+    log = LOGS["ties"]
 
     def new() -> LDG:
         model = strong_model(log, width=4)()
@@ -248,7 +239,7 @@ def test_elu_and_its_slope_are_those_of_torch(dtype: type[np.floating[Any]]) -> 
 
 def test_other_layers_and_hooks_are_not_scanned() -> None:
     """A layer that is not what it was would be left out without a word."""
-    log = HOSTILE["two nodes"]
+    log = LOGS["two nodes"]
     model = LDG(4, log.kinds)
     replaced = LDG(4, log.kinds)
     replaced.f1 = nn.Sequential(Perceptron(4, 4), nn.Tanh())  # type: ignore[assignment]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neutronstream.models import DynamicGNN
 from neutronstream.parallel import EXECUTORS, Outcome, Replay, Segment
-from neutronstream.stream import Bool, EventLog, Float64
+from neutronstream.stream import EventLog, Float64
 
 from ..parallel.runs import run
 
@@ -45,17 +45,6 @@ def weights_of(model: DynamicGNN) -> dict[str, Float64]:
     return {name: value.double().numpy().copy() for name, value in model.state_dict().items()}
 
 
-def candidates_of(segment: Segment) -> list[list[int]]:
-    """The real candidates of each event."""
-    shown = segment.candidates
-    return [row[ok].tolist() for row, ok in zip(shown.node, shown.valid, strict=True)]
-
-
-def real_scores(segment: Segment) -> Bool:
-    """Which of an outcome's scores are of real nodes: the event's own destination always is."""
-    return np.concatenate([np.ones((len(segment), 1), bool), segment.candidates.valid], axis=1)
-
-
 def assert_near(ours: Tensor, right: object, bound: float) -> None:
     """The greatest difference is at most `bound` of the greatest value, or of 1 if it is less."""
     expected = torch.as_tensor(np.asarray(right), dtype=torch.float64)
@@ -65,12 +54,24 @@ def assert_near(ours: Tensor, right: object, bound: float) -> None:
 
 
 class Naive(Protocol):
-    """A slow twin: weights by the names of parameters, and the losses of its one run."""
+    """A slow twin: weights by the names of parameters, and what its one run gives."""
 
     weights: dict[str, Float64]
     losses: list[float]
+    scores: list[list[float]]
 
-    def run(self) -> None: ...
+    def run(self, candidates: Sequence[Sequence[int]] | None = None) -> None: ...
+
+
+def assert_scored_alike(segment: Segment, outcome: Outcome, twin: Naive, bound: float) -> None:
+    """The `twin`, run here, has the losses and, of every real node, the scores of an outcome."""
+    shown = segment.candidates
+    twin.run([row[ok].tolist() for row, ok in zip(shown.node, shown.valid, strict=True)])
+    assert_near(outcome.losses, twin.losses, bound)
+    assert outcome.scores is not None
+    real = np.concatenate([np.ones((len(segment), 1), bool), shown.valid], axis=1)
+    expected = [score for scores in twin.scores for score in scores]
+    assert_near(outcome.scores[torch.from_numpy(real)], expected, bound)
 
 
 def assert_gradients_are_slopes(
@@ -128,3 +129,19 @@ def assert_every_parameter_learns(
     model.constrain()
     for name, parameter in model.named_parameters():
         assert not torch.equal(parameter, before[name]), name
+
+
+def assert_stale_differs(
+    log: EventLog, new_model: Callable[[], DynamicGNN], table: str, *, size: int
+) -> None:
+    """Losses of stale batches are finite, but the states in `table` are not the exact ones."""
+    states = []
+    for consistency, executor in (("exact", "levels"), ("batch", "batch")):
+        replay = Replay(log, new_model(), dtype=torch.float64, consistency=consistency)  # type: ignore[arg-type]
+        engine = EXECUTORS[executor](replay)
+        for start in range(0, len(log), size):
+            outcome = engine.run(engine.prepare(replay.resolve(start, start + size)))
+            assert torch.isfinite(outcome.losses).all()
+            outcome.commit()
+        states.append(replay.state[table])
+    assert not torch.equal(*states)

@@ -30,6 +30,20 @@ def assert_same(
     compare(graph.num_linked(*ask), oracle.num_linked(*ask), *ask)
     compare(graph.last_position(*ask), oracle.last_position(*ask), *ask)
     compare(graph.last_time(*ask, -3), oracle.last_time(*ask, -3), *ask)
+    rests, plain = graph.rests(*ask, k or 0), oracle.sample(*ask, k or 0)
+    real = rests.position >= 0
+    assert np.array_equal(real.sum(1), np.diff(plain.indptr))
+    assert (np.diff(real.astype(int), axis=1) <= 0).all()  # from the left
+    for ours, right in (
+        ("node", plain.node),
+        ("position", plain.position),
+        ("is_src", plain.is_src),
+    ):
+        assert np.array_equal(getattr(rests, ours)[real], right)
+        assert not np.where(real, 0, getattr(rests, ours) - (ours == "position") * -1).any()
+    compare(rests.last, oracle.last_position(*ask), *ask)
+    ends = plain.node, np.repeat(positions, np.diff(plain.indptr))
+    compare(rests.last_of[real], oracle.last_position(*ends), *ends)
 
 
 end = st.integers(0, 5)

@@ -19,7 +19,7 @@ from ....storage.sparse import Normalisation, SparseMatrix
 from ...comm import ALONE, Comm
 from .. import sparse
 from ..ownership import Ownership
-from ..propagator import Propagator
+from ..propagator import Propagator, chebyshev_terms
 from ..tensor.split import Layout, gather, gather_now, split, split_now
 from .roles import Roles
 
@@ -80,13 +80,13 @@ class TaskPropagator(Propagator):
         if orders <= 1:
             return [x][:orders]
         self.check(snapshot)
-        terms = [split(self.comm, self.layout, x)]  # (V, c)
-        for order in range(1, orders):
-            term = terms[-1]
-            if term.shape[1]:
-                term = sparse.multiply(self._matrix(snapshot, "chebyshev"), term)
-                term = term if order == 1 else 2 * term - terms[-2]
-            terms.append(term)
+
+        def multiply(term: Tensor) -> Tensor:
+            if not term.shape[1]:
+                return term  # a rank that transforms needs no matrix
+            return sparse.multiply(self._matrix(snapshot, "chebyshev"), term)
+
+        terms = chebyshev_terms(split(self.comm, self.layout, x), orders, multiply)  # (V, c) each
         together = torch.stack(terms[1:], 1)  # (V, orders - 1, c)
         return [x, *gather(self.comm, self.layout, together, x.shape[1]).unbind(1)]
 

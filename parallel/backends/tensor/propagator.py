@@ -21,7 +21,7 @@ from ....storage.snapshot import Snapshot
 from ....storage.sparse import Normalisation
 from ...comm import ALONE, Comm, gather_rows
 from ..ownership import Ownership
-from ..propagator import Propagator
+from ..propagator import Propagator, chebyshev_terms
 from ..sparse import attention, heads_of, multiply, product, weigh
 from .chunks import Route, cut_rows, new_sources, plan_route
 from .split import GATHER, SPLIT, Layout, deal, gather, split, start_gather, start_split
@@ -116,10 +116,8 @@ class TensorPropagator(Propagator):
         if orders <= 1:
             return [x][:orders]
         matrix = self.route(snapshot, "chebyshev", back=False).matrix
-        terms = [split(self.comm, self.layout, x)]  # (V, c)
-        for order in range(1, orders):
-            term = multiply(matrix, terms[-1])
-            terms.append(term if order == 1 else 2 * term - terms[-2])
+        columns = split(self.comm, self.layout, x)  # (V, c)
+        terms = chebyshev_terms(columns, orders, partial(multiply, matrix))
         together = torch.stack(terms[1:], 1)  # (V, orders - 1, c)
         return [x, *gather(self.comm, self.layout, together, x.shape[1]).unbind(1)]
 
