@@ -236,15 +236,16 @@ def count_below(
 
 
 @njit(cache=True, nogil=True)
-def _events_below(heads: Int64, pool: Int64, node: int, position: int) -> int:
-    """How many events a node had before a position; 0 of an unknown node."""
-    if node >= len(heads) or position <= 0:
-        return 0
-    limit = position << POSITION_SHIFT
-    start = int(heads[node, EVENTS + START])
-    low, high = 0, int(heads[node, EVENTS + COUNT])
-    if high > 0 and pool[start + high - 1] < limit:  # most questions are about now
-        return high
+def _below(pool: Int64, start: int, count: int, limit: int) -> int:
+    """How many of a rising list's words are below a limit.
+
+    Most limits are close to the newest word, so steps back from there double.
+    """
+    high, step = count, 1
+    while high > 0 and pool[start + max(high - step, 0)] >= limit:
+        high = max(high - step, 0)
+        step *= 2
+    low = max(high - step + 1, 0)
     while low < high:
         middle = (low + high) // 2
         if pool[start + middle] < limit:
@@ -269,20 +270,31 @@ def lay_recent(
 ) -> None:
     """The `k` latest events of each node before its position, and how long their ends rest."""
     k = node.shape[1]
+    starts, counts = np.empty(k, np.int64), np.empty(k, np.int64)
     for i in range(len(nodes)):
-        end = _events_below(heads, pool, nodes[i], positions[i])
+        end, limit = 0, positions[i] << POSITION_SHIFT
+        if nodes[i] < len(heads) and limit > 0:
+            start = heads[nodes[i], EVENTS + START]
+            end = _below(pool, start, heads[nodes[i], EVENTS + COUNT], limit)
         count = min(end, k)
         first = heads[nodes[i], EVENTS + START] + end - count if end else 0
+        # apart, so that what one neighbour waits for from memory is under way for all
         for column in range(count):
             word = pool[first + column]
             row = (word >> POSITION_SHIFT) + 1
             came = word & 3 != IN
-            other = record[row, DST] if came else record[row, SRC]
-            is_src[i, column], node[i, column] = came, other
-            position[i, column] = row - 1
-            before = _events_below(heads, pool, other, positions[i])
-            newest = pool[heads[other, EVENTS + START] + before - 1]
-            last_of[i, column] = newest >> POSITION_SHIFT  # there is one: it is of this event
+            is_src[i, column], position[i, column] = came, row - 1
+            node[i, column] = record[row, DST] if came else record[row, SRC]
+        for column in range(count):
+            starts[column] = heads[node[i, column], EVENTS + START]
+            counts[column] = heads[node[i, column], EVENTS + COUNT]
+        for column in range(count):
+            last_of[i, column] = pool[starts[column] + counts[column] - 1]
+        for column in range(count):
+            if last_of[i, column] >= limit:
+                before = _below(pool, starts[column], counts[column] - 1, limit)
+                last_of[i, column] = pool[starts[column] + before - 1]  # there is one: this event
+            last_of[i, column] >>= POSITION_SHIFT
         for column in range(count, k):
             is_src[i, column], node[i, column] = False, 0
             position[i, column] = last_of[i, column] = -1
