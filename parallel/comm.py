@@ -27,11 +27,11 @@ from torch import Tensor
 
 Waits = Callable[[str], object]
 
-TURNS = 200  # looks at a pending operation before the first sleep: some 0.2 ms
+TURNS = 1000  # looks at a pending operation before the first sleep: some 1 ms
 FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 1e-3  # seconds
 TOLD_AFTER = 1.0  # seconds of waiting after which `waits` is told
 LARGE = 2**20  # bytes: more than MPI moves in a few looks
-FEW_SLEEPS = 500  # times as many quick looks for a large message, which moves only at a look
+FEW_SLEEPS = 100  # times as many quick looks for a large message, which moves only at a look
 
 
 @dataclass(slots=True)
