@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from .kernels.pairs import lose, lose_back
+from .kernels.pairs import EVENTS, lose, lose_back
 from .padding import pad_columns
 from .time_encoding import can_compile
 
@@ -112,7 +112,8 @@ class _Losses(Function):
         slopes, losses = torch.empty_like(dst[:, :, 0]), src.new_empty(n)
         bias = pad_columns(source_bias + destination_bias)
         given = (src, dst, valid, ways[0], ways[1], bias, final[0], final_bias)
-        lose(*(each.detach().numpy() for each in (*given, hidden, slopes, losses)))
+        room = src.new_empty(EVENTS, ways.shape[2])
+        lose(*(each.detach().numpy() for each in (*given, hidden, slopes, losses, room)))
         ctx.save_for_backward(src, dst, weights, final, hidden, slopes)
         return losses
 
@@ -123,11 +124,11 @@ class _Losses(Function):
         ways = pad_columns(weights)  # (2, width, v)
         by_src, by_dst = src.new_empty(n, ways.shape[2]), src.new_empty(n, m, ways.shape[2])
         by_weights, by_bias = torch.zeros_like(weights), src.new_zeros(width)
-        by_final = src.new_zeros(width + 1)
+        by_final, room = src.new_zeros(width + 1), src.new_empty(2, EVENTS, ways.shape[2])
         lose_back(
             *(each.detach().numpy() for each in (src, dst, ways[0], ways[1], final[0])),
             *(each.numpy() for each in (hidden, slopes, by_loss.contiguous(), by_src, by_dst)),
-            *(each.numpy() for each in (by_weights[0], by_weights[1], by_bias, by_final)),
+            *(each.numpy() for each in (by_weights[0], by_weights[1], by_bias, by_final, room)),
         )
         return (
             *(by_src[:, :width], by_dst[:, :, :width], None),

@@ -235,6 +235,8 @@ class DynamicGraph:
         >>> found.node.tolist(), found.last.tolist(), found.last_of.tolist()
         ([[1, 2]], [1], [[2, 1]])
         """
+        if k < 0:
+            raise ValueError(f"`k` must not be negative: got {k}")
         nodes, positions = _queries(nodes, positions)
         shape = (len(nodes), k)
         node, position, last_of = (np.empty(shape, np.int64) for _ in range(3))

@@ -60,6 +60,7 @@ class PairRoom(NamedTuple):
     by_z: Floats  # (some, 1 + m, v)
     hidden: Floats  # (m, some, v)
     slopes: Floats  # (some, m)
+    pairs: Floats  # (2, EVENTS, v) for those of `lose` and `lose_back`
 
 
 def events_at_once(beside: int) -> int:
@@ -86,7 +87,7 @@ def learn(
 ) -> None:
     """The loss of each event, and the gradients of their sum by weight."""
     widen()
-    nodes, kept, rows, by_rows, z, by_z, hidden, slopes = room
+    nodes, kept, rows, by_rows, z, by_z, hidden, slopes, pairs = room
     n, m, some = len(valid), 1 + valid.shape[1], len(z)
     for start in range(0, n, some):
         stop = min(start + some, n)
@@ -106,6 +107,7 @@ def learn(
             hidden,
             slopes,
             loss[start:stop],
+            pairs[0],
         )
         lose_back(
             src,
@@ -122,5 +124,6 @@ def learn(
             decoder_grads.destination,
             decoder_grads.bias,
             decoder_grads.final,
+            pairs,
         )
         attend_some_back(reads, first, here, ways, kept, 0, nodes, by_rows, grads)

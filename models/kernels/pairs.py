@@ -43,11 +43,11 @@ def lose(
     hidden: Floats,  # out, (m, n, v) after the relu
     by_logit: Floats,  # out, (n, m): the slope of the loss
     loss: Floats,  # out, (n,)
+    first: Floats,  # (EVENTS, v) to work in
 ) -> None:
     """The loss of each event, and its slope with respect to the logits of its pairs."""
     widen()
     n, m = dst.shape[:2]
-    first = np.empty((EVENTS, len(bias)), src.dtype)
     for start in range(0, n, EVENTS):
         count = min(EVENTS, n - start)
         for b in range(count):
@@ -95,13 +95,13 @@ def lose_back(
     by_destination: Floats,  # to be added to, (width, width)
     by_bias: Floats,  # to be added to, (width,)
     by_final: Floats,  # to be added to, (1 + width,): the bias last
+    room: Floats,  # (2, EVENTS, >= width) to work in
 ) -> None:
     """The gradients of `lose`."""
     widen()
     n, m, width = dst.shape
     zero = src.dtype.type(0)
-    by_first = np.empty((EVENTS, width), src.dtype)
-    by_hidden = np.empty((EVENTS, width), src.dtype)
+    by_first, by_hidden = room[0, :, :width], room[1, :, :width]
     for start in range(0, n, EVENTS):
         count, stop = min(EVENTS, n - start), min(start + EVENTS, n)
         for b in range(count):

@@ -18,7 +18,7 @@ from ...stream import Bool
 from ..attention import Laid, Near, array
 from ..kernels.attended_pairs import Decoder, DecoderGrads, PairRoom, events_at_once, learn
 from ..kernels.attention import NODES, attend
-from ..kernels.pairs import lose
+from ..kernels.pairs import EVENTS, lose
 from ..padding import LANES, up
 from ..threads import added, spans, together
 
@@ -124,7 +124,9 @@ class _Learner:
             z = rows.reshape(count, self.beside, laid.width)
             hidden = np.empty((self.beside - 1, count, len(decoder.bias)), laid.dtype)
             slopes = np.empty((count, self.beside - 1), laid.dtype)
-            lose(z[:, 0], z[:, 1:], self.valid[cut], *decoder[:5], hidden, slopes, losses[cut])
+            found = hidden, slopes, losses[cut]
+            first = np.empty((EVENTS, len(decoder.bias)), laid.dtype)
+            lose(z[:, 0], z[:, 1:], self.valid[cut], *decoder[:5], *found, first)
 
         together([partial(of, part, cut) for part, cut in enumerate(self.cuts)])
         return losses
@@ -170,6 +172,7 @@ class _Learner:
             by_rows.reshape(some, beside, across),
             np.empty((beside - 1, some, across), laid.dtype),
             np.empty((some, beside - 1), laid.dtype),
+            np.empty((2, EVENTS, across), laid.dtype),
         )
 
 

@@ -21,7 +21,7 @@ from torch import nn
 from neutronstream.models import Chain
 from neutronstream.models.kernels.ldg import TIED, choose
 from neutronstream.models.kernels.perceptron import activate, by_activation
-from neutronstream.models.kernels.tiles import Floats, add_outer, add_rows
+from neutronstream.models.kernels.tiles import Floats, add_outer, add_rows, set_outer, set_rows
 from neutronstream.models.ldg import LDG, Perceptron
 from neutronstream.parallel import EXECUTORS, Replay
 from neutronstream.stream import EventLog
@@ -200,6 +200,16 @@ def outer_of(x: Floats, d: Floats, total: Floats, rows: int) -> None:
     add_outer(x, d, total, rows)
 
 
+@njit()
+def rows_anew(weight: Floats, x: Floats, y: Floats, rows: int) -> None:
+    set_rows(weight, x, y, rows)
+
+
+@njit()
+def outer_anew(x: Floats, d: Floats, total: Floats, rows: int) -> None:
+    set_outer(x, d, total, rows)
+
+
 @pytest.mark.parametrize(("inputs", "outputs"), [(0, 3), (1, 1), (5, 7), (64, 64), (20, 103)])
 @pytest.mark.parametrize(("dtype", "bound"), [(np.float32, 1e-4), (np.float64, 1e-13)])
 def test_a_row_of_a_product_has_the_same_bits_among_any_others(
@@ -220,6 +230,14 @@ def test_a_row_of_a_product_has_the_same_bits_among_any_others(
     total = np.zeros((inputs, outputs), dtype)
     outer_of(x, before, total, 8)
     np.testing.assert_allclose(total, x[:8].T @ before[:8], rtol=0.0, atol=bound)
+    # in place of what stood there, the same sums
+    anew, alone = before.copy(), np.zeros_like(before)
+    rows_anew(weight, x, anew, 8)
+    rows_of(weight, x, alone, 8)
+    assert np.array_equal(anew[:8], alone[:8]) and np.array_equal(anew[8:], before[8:])
+    other = np.full_like(total, 7.0)
+    outer_anew(x, before, other, 8)
+    assert np.array_equal(other, total)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
