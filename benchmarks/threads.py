@@ -9,10 +9,10 @@ counts the processor seconds of the busiest alone.  It leaves out how long a thr
 
     python benchmarks/threads.py [--logs NAME ...] [--generated PATH] [--model NAME] [--threads N]
 
-Answer (2026-11-30, 40 steps, two cores with nothing else to do), exact TGN on two threads by the
-clock: wikipedia 1.11 times as fast in steps of 200 events and 1.46 of 1,000 (38,073 events/s); a
-generated log of a million 0.98 and 1.38; uci, where nearly all events hang together, 1.10 and
-1.33. They spend 1.14 to 1.28 times the work in steps of 200, 1.05 to 1.07 in steps of 1,000.
+Answer (2026-12-01, 40 steps, two cores with nothing else to do), exact TGN on two threads by the
+clock: wikipedia 1.05 times as fast in steps of 200 events and 1.39 of 1,000 (38,693 events/s); a
+generated log of a million 1.06 and 1.33; uci, where nearly all events hang together, 0.96 and
+1.29. They spend 1.24 to 1.30 times the work in steps of 200, 1.10 to 1.14 in steps of 1,000.
 """
 
 from __future__ import annotations

@@ -9,15 +9,15 @@ memory is that of a process of its own that trains on the same batches.
 
     python benchmarks/throughput.py [--log NAME] [--batches N] [--only NAME ...]
 
-Answer (2026-11-30, 60 batches, torch_geometric 2.8.1, tgm-lib 0.1.0b1, one of two cores; two
-measurements), events/s of exact TGN, and times torch_geometric's and TGM's: uci 18,343 (1.91,
-3.02) and 16,271 (1.66, 2.48), github 17,010 (1.57, 2.90) and 15,504 (1.41, 2.73), social_evolution
-18,092 (0.90, 2.50) and 15,673 (0.85, 2.15), a generated log of a million events 17,131 (3.26,
-4.62) and 16,939 (2.97, 4.25). On social_evolution torch_geometric's stale batch renews the
-memories of at most 83 nodes, the exact one those of the 400 ends of 200 events
-(docs/performance.md). Stale, uci: 13,997, less than the exact scan. The others, exact, uci: jodie
-42,413, dyrep 28,379 (36,719 without drift), dygnn 12,895, ldg 10,055. Peak memory on uci, MiB:
-torch_geometric 142, TGM 164, exact tgn 172.
+Answer (2026-12-01, 60 batches, torch_geometric 2.8.1, tgm-lib 0.1.0b1, one of two cores), events/s
+of exact TGN, and times torch_geometric's and TGM's: uci 17,695 (1.86, 2.81), github 16,923 (1.61,
+3.16), social_evolution 17,059 (0.93, 2.62), a generated log of a million events 17,932 (3.25,
+4.71). A day before: uci 16,271 (1.66, 2.48), github 15,504 (1.41, 2.73), social_evolution 15,673
+(0.85, 2.15). On social_evolution torch_geometric's stale batch renews the memories of at most 83
+nodes, the exact one those of the 400 ends of 200 events (docs/performance.md). The others, exact,
+uci, the day before: jodie 42,413, dyrep 28,379 (36,719 without drift), dygnn 12,895, ldg 10,055;
+tgn stale 13,997, less than the exact scan. Peak memory on uci, MiB: torch_geometric 140, TGM 166,
+exact tgn 172.
 """
 
 from __future__ import annotations

@@ -248,6 +248,8 @@ def test_queries_that_make_no_sense_are_refused() -> None:
         graph.degree(ids(0, 1), ids(1))
     with pytest.raises(ValueError, match="`k` must not be negative: got -1"):
         graph.sample(ids(0), 1, k=-1)
+    with pytest.raises(ValueError, match="`k` must not be negative: got -1"):
+        graph.rests(ids(0), ids(1), k=-1)
     with pytest.raises(ValueError, match="`direction` must be 'both', 'in' or 'out': got 'up'"):
         graph.sample(ids(0), 1, k=1, direction="up")  # type: ignore[arg-type]
     for wrong in (-1, 2):
