@@ -3,17 +3,20 @@
 Events/s of forward, backward and optimiser step (torch's fused Adam for all), sampling included, on
 one log in batches of 200, one thread.  All take the same batches in turn (A B C ... A B C ...), so
 that what else the machine does meets all; the answer is the median over the batches, and the median
-of the ratios batch by batch to the peers.  TGN is 100 wide with 10 neighbours, 2 heads and one
+of the ratios batch by batch to the peers.  With `--turn 20` each takes twenty batches before the
+next has its turn, and finds its own work in the caches, as it would alone.  TGN is 100 wide with 10 neighbours, 2 heads and one
 negative, as in torch_geometric's example; the other models 64 wide with their own negatives.  Peak
 memory is that of a process of its own that trains on the same batches.
 
-    python benchmarks/throughput.py [--log NAME] [--batches N] [--only NAME ...]
+    python benchmarks/throughput.py [--log NAME] [--batches N] [--turn N] [--only NAME ...]
 
 Answer (2026-12-01, 60 batches, torch_geometric 2.8.1, tgm-lib 0.1.0b1, one of two cores), events/s
 of exact TGN, and times torch_geometric's and TGM's: uci 17,695 (1.86, 2.81), github 16,923 (1.61,
 3.16), social_evolution 17,059 (0.93, 2.62), a generated log of a million events 17,932 (3.25,
-4.71). A day before: uci 16,271 (1.66, 2.48), github 15,504 (1.41, 2.73), social_evolution 15,673
-(0.85, 2.15). On social_evolution torch_geometric's stale batch renews the memories of at most 83
+4.71). In turns of 20 (100 batches): uci 20,544 (2.16, 3.34), github 19,283 (1.67, 3.07),
+social_evolution 19,216 (0.92, 2.42), messages 19,442 (3.86, 5.56). A day before, in turns of one:
+uci 16,271 (1.66, 2.48), github 15,504 (1.41, 2.73), social_evolution 15,673 (0.85, 2.15).
+On social_evolution torch_geometric's stale batch renews the memories of at most 83
 nodes, the exact one those of the 400 ends of 200 events (docs/performance.md). The others, exact,
 uci, the day before: jodie 42,413, dyrep 28,379 (36,719 without drift), dygnn 12,895, ldg 10,055;
 tgn stale 13,997, less than the exact scan. Peak memory on uci, MiB: torch_geometric 140, TGM 166,
@@ -72,6 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--log", default="uci", help="a data set, or messages: a million events")
     parser.add_argument("--batches", type=int, default=100)
+    parser.add_argument("--turn", type=int, default=1, help="batches of one before the next's turn")
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--peak", help="print the memory of one of them and end")
     given = parser.parse_args()
@@ -90,9 +94,10 @@ def main() -> None:
     names = given.only or list(known)
     running = {name: known[name]() for name in names}
     times: dict[str, list[float]] = {name: [] for name in names}
-    for span in spans:
+    for first in range(0, len(spans), given.turn):
         for name, peer in running.items():
-            times[name].append(seconds(lambda peer=peer, span=span: peer.step(*span)))
+            for span in spans[first : first + given.turn]:
+                times[name].append(seconds(lambda peer=peer, span=span: peer.step(*span)))
     peers = [name for name in ("torch_geometric tgn", "tgm tgn") if name in names]
     result: dict[str, Any] = {}
     print(f"{'':22}{'events/s':>10}{'MiB':>8}" + "".join(f"  x {peer:20}" for peer in peers))
