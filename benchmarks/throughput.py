@@ -4,9 +4,9 @@ Events/s of forward, backward and optimiser step (torch's fused Adam for all), s
 one log in batches of 200, one thread.  All take the same batches in turn (A B C ... A B C ...), so
 that what else the machine does meets all; the answer is the median over the batches, and the median
 of the ratios batch by batch to the peers.  With `--turn 20` each takes twenty batches before the
-next has its turn, and finds its own work in the caches, as it would alone.  TGN is 100 wide with 10 neighbours, 2 heads and one
-negative, as in torch_geometric's example; the other models 64 wide with their own negatives.  Peak
-memory is that of a process of its own that trains on the same batches.
+next has its turn, and finds its own work in the caches, as it would alone.  TGN is 100 wide with 10
+neighbours, 2 heads and one negative, as in torch_geometric's example; the other models 64 wide with
+their own negatives.  Peak memory is that of a process of its own that trains on the same batches.
 
     python benchmarks/throughput.py [--log NAME] [--batches N] [--turn N] [--only NAME ...]
 
