@@ -18,8 +18,8 @@ social_evolution 19,216 (0.92, 2.42), messages 19,442 (3.86, 5.56). A day before
 uci 16,271 (1.66, 2.48), github 15,504 (1.41, 2.73), social_evolution 15,673 (0.85, 2.15).
 On social_evolution torch_geometric's stale batch renews the memories of at most 83
 nodes, the exact one those of the 400 ends of 200 events (docs/performance.md). The others, exact,
-uci, the day before: jodie 42,413, dyrep 28,379 (36,719 without drift), dygnn 12,895, ldg 10,055;
-tgn stale 13,997, less than the exact scan. Peak memory on uci, MiB: torch_geometric 140, TGM 166,
+uci: jodie 50,466, dyrep 29,789 (36,719 without drift), dygnn 13,733, ldg 9,652; tgn stale 15,536,
+less than the exact scan. Peak memory on uci, MiB: torch_geometric 140, TGM 166,
 exact tgn 172.
 """
 
