@@ -213,29 +213,6 @@ def undo_events(
 
 
 @njit(cache=True, nogil=True)
-def count_below(
-    heads: Int64, pool: Int64, nodes: Int64, limits: Int64, which: int, out: Int64
-) -> None:
-    """How many words of each node's list are below its limit; 0 for unknown nodes."""
-    for i in range(len(nodes)):
-        out[i] = 0
-        if nodes[i] >= len(heads):
-            continue
-        start = heads[nodes[i], which + START]
-        low, high = 0, heads[nodes[i], which + COUNT]
-        # most questions are about now: look at the newest entry before bisecting
-        if high > 0 and pool[start + high - 1] < limits[i]:
-            low = high
-        while low < high:
-            middle = (low + high) // 2
-            if pool[start + middle] < limits[i]:
-                low = middle + 1
-            else:
-                high = middle
-        out[i] = low
-
-
-@njit(cache=True, nogil=True)
 def _below(pool: Int64, start: int, count: int, limit: int) -> int:
     """How many of a rising list's words are below a limit.
 
@@ -253,6 +230,18 @@ def _below(pool: Int64, start: int, count: int, limit: int) -> int:
         else:
             high = middle
     return low
+
+
+@njit(cache=True, nogil=True)
+def count_below(
+    heads: Int64, pool: Int64, nodes: Int64, limits: Int64, which: int, out: Int64
+) -> None:
+    """How many words of each node's list are below its limit; 0 for unknown nodes."""
+    for i in range(len(nodes)):
+        out[i] = 0
+        if nodes[i] < len(heads):
+            start, count = heads[nodes[i], which + START], heads[nodes[i], which + COUNT]
+            out[i] = _below(pool, start, count, limits[i])
 
 
 @njit(cache=True, nogil=True)

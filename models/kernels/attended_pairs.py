@@ -29,15 +29,20 @@ Floats = npt.NDArray[np.floating]
 
 
 class Decoder(NamedTuple):
-    """The weights of `lose` and of `lose_back`."""
+    """The weights of `lose`."""
 
     source: Floats  # (width, v): transposed, and columns up to whole tiles
     destination: Floats  # (width, v)
     bias: Floats  # (v,) of both
     final: Floats  # (width,)
     final_bias: Floats  # (1,)
-    source_back: Floats  # (width, v): not transposed
-    destination_back: Floats  # (width, v)
+
+
+class DecoderBackward(NamedTuple):
+    """Those of `lose_back`: not transposed."""
+
+    source: Floats  # (width, v)
+    destination: Floats  # (width, v)
 
 
 class DecoderGrads(NamedTuple):
@@ -79,6 +84,7 @@ def learn(
     weights: Weights,
     ways: Backward,
     decoder: Decoder,
+    decoder_ways: DecoderBackward,
     pull: Floats,  # (n,) the weight of each loss
     room: PairRoom,
     loss: Floats,  # out, (n,)
@@ -112,8 +118,8 @@ def learn(
         lose_back(
             src,
             dst,
-            decoder.source_back,
-            decoder.destination_back,
+            decoder_ways.source,
+            decoder_ways.destination,
             decoder.final,
             hidden,
             slopes,

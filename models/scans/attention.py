@@ -16,7 +16,14 @@ from torch.autograd import Function
 
 from ...stream import Bool
 from ..attention import Laid, Near, array
-from ..kernels.attended_pairs import Decoder, DecoderGrads, PairRoom, events_at_once, learn
+from ..kernels.attended_pairs import (
+    Decoder,
+    DecoderBackward,
+    DecoderGrads,
+    PairRoom,
+    events_at_once,
+    learn,
+)
 from ..kernels.attention import NODES, attend
 from ..kernels.pairs import EVENTS, lose
 from ..padding import LANES, up
@@ -98,17 +105,16 @@ class _Learner:
         times: tuple[Tensor, Tensor],
         weights: tuple[Tensor, ...],
     ) -> None:
-        self.layers, decoder = weights[:-6], weights[-6:]
+        self.layers, self.decoder_weights = weights[:-6], tuple(map(array, weights[-6:]))
         width, self.valid = table.shape[1], valid
         self.cuts = spans(len(valid), 1 + LEAST // width**2)
         self.beside = 2 + valid.shape[1]
         nodes = [slice(self.beside * cut.start, self.beside * cut.stop) for cut in self.cuts]
         self.laid = Laid(table, near, times, self.layers, heads, nodes)
-        source, source_bias, destination, destination_bias, final, final_bias = map(array, decoder)
+        source, source_bias, destination, destination_bias, final, final_bias = self.decoder_weights
         self.decoder = Decoder(
             *(_wide(source.T), _wide(destination.T)),
             *(_wide((source_bias + destination_bias)[None])[0], final[0], final_bias),
-            *(_wide(source), _wide(destination)),
         )
 
     def losses(self) -> npt.NDArray[Any]:
@@ -126,7 +132,7 @@ class _Learner:
             slopes = np.empty((count, self.beside - 1), laid.dtype)
             found = hidden, slopes, losses[cut]
             first = np.empty((EVENTS, len(decoder.bias)), laid.dtype)
-            lose(z[:, 0], z[:, 1:], self.valid[cut], *decoder[:5], *found, first)
+            lose(z[:, 0], z[:, 1:], self.valid[cut], *decoder, *found, first)
 
         together([partial(of, part, cut) for part, cut in enumerate(self.cuts)])
         return losses
@@ -140,13 +146,21 @@ class _Learner:
         """
         laid = self.laid
         losses, ways = np.empty(len(self.valid), laid.dtype), laid.ways(self.layers)
+        back = DecoderBackward(_wide(self.decoder_weights[0]), _wide(self.decoder_weights[2]))
         grads = [laid.grads(learned) for _ in self.cuts]
         sizes = (laid.width, laid.width), (laid.width, laid.width), (laid.width,), (laid.width + 1,)
         decoder_grads = [DecoderGrads(*(laid.zeros(*size) for size in sizes)) for _ in self.cuts]
 
         def of(part: int, cut: slice) -> None:
-            given = self.valid[cut], laid.weights, ways, self.decoder, pull[cut], self._room()
-            learn(laid.reads[part], *given, losses[cut], grads[part], decoder_grads[part])
+            given = self.valid[cut], laid.weights, ways, self.decoder, back, pull[cut]
+            learn(
+                laid.reads[part],
+                *given,
+                self._room(),
+                losses[cut],
+                grads[part],
+                decoder_grads[part],
+            )
 
         together([partial(of, part, cut) for part, cut in enumerate(self.cuts)])
         source, destination, both, final = (
