@@ -1,10 +1,11 @@
 """Ranks: how many processes work on one job, and what they tell each other.
 
 Few operations are left to MPI or torch.distributed: to gather the bytes of all ranks, to send each
-rank its own, to send to one, and to part into groups.  All else is built on these here.  Sums are
-taken in the order of the ranks, so every rank gets the same bits, whichever of the two carries
+rank its own, to send to one, and to part into groups.  All else is built on these here.  What ranks
+of one host tell each other at one moment goes through memory that they share, if it is not too
+much.  Sums are taken in the order of the ranks, so every rank gets the same bits, whatever carries
 them.  A rank that waits sleeps, so more ranks than cores are no harm.  One rank alone is the
-reference, and loads neither.
+reference, and loads nothing of this.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
@@ -24,6 +26,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from torch import Tensor
+
+from .blackboard import Blackboard, create
 
 Waits = Callable[[str], object]
 
@@ -81,6 +85,11 @@ class Comm(ABC):
         """What a log line of this rank begins with: `rank 2 of 4`."""
         return f"rank {self.rank} of {self.size}"
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether small messages to all ranks go through memory that all of them see."""
+        return False
+
     def all_reduce(self, tensor: Tensor, purpose: str) -> Tensor:
         """The same tensor, now the sum over the ranks; it must be contiguous."""
         if not tensor.is_contiguous():
@@ -116,8 +125,8 @@ class Comm(ABC):
         row = _row_bytes(whole)
         own = sizes[self.rank] * row
         self._count(purpose, sum(sizes) * row - own, (self.size - 1) * own)
-        send, receive = [size * row for size in sizes], [own] * self.size
-        self._exchange(_as_bytes(whole), send, _as_bytes(found), receive, self._label(purpose))
+        counts = [size * row for size in sizes]
+        self._scatter(_as_bytes(whole), counts, _as_bytes(found), self._label(purpose))
         total = found[0]
         for other in found[1:]:
             total += other
@@ -242,17 +251,20 @@ class Comm(ABC):
         """Fills `whole` with the bytes of all ranks, `counts` of each."""
 
     @abstractmethod
-    def _exchange(
-        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
-    ) -> None:
-        """Sends `sent[r]` of the bytes of `whole` to rank r; fills `found` in rank order."""
+    def _scatter(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
+        """Sends `counts[r]` of the bytes of `whole` to rank r; fills `found` in rank order.
 
+        `counts` are the same on all ranks.
+        """
+
+    @abstractmethod
     def _start_exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
     ) -> Callable[[], object]:
-        """`_exchange` begun; the answer waits for its end."""
-        self._exchange(whole, sent, found, received, label)
-        return lambda: None
+        """Begins to send `sent[r]` of the bytes of `whole` to rank r, and to fill `found` with
+
+        the `received[r]` from it, in rank order; the answer waits for the end of both.
+        """
 
     def _start_send(self, data: Tensor, to: int, tag: int, label: str) -> Callable[[], object]:
         """Begins to send bytes to a rank; the answer waits until `data` may be changed."""
@@ -297,10 +309,14 @@ class Alone(Comm):
     def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
         whole.copy_(own)
 
-    def _exchange(
-        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
-    ) -> None:
+    def _scatter(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
         found.copy_(whole)
+
+    def _start_exchange(
+        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
+    ) -> Callable[[], object]:
+        found.copy_(whole)
+        return lambda: None
 
     def abort(self, code: int) -> None:
         os._exit(code)
@@ -312,7 +328,84 @@ class Alone(Comm):
 ALONE = Alone()
 
 
-class OverMPI(Comm):
+class Linked(Comm):
+    """Ranks that are linked by messages, and on one host by memory; abstract in the messages."""
+
+    _board: Blackboard | None = None
+
+    @property
+    def shares_memory(self) -> bool:
+        return self._board is not None
+
+    def share_memory(self) -> None:
+        """Henceforth ranks meet in memory, if all of them see the same."""
+        path = create(self.size) if self.rank == 0 else ""
+        try:
+            board, path = None, str(self.gather_objects(path, "start")[0])
+            with suppress(OSError):
+                board = Blackboard(path, self.rank, self.size)
+            names = self.gather_objects(None if board is None else board.name, "start")
+        finally:
+            if self.rank == 0 and path:
+                os.unlink(path)
+        if board is None or set(names) != {board.name}:
+            return
+        if self.rank == 0:
+            board.clear()
+        self.barrier("start")
+        self._board = board
+
+    def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
+        board = self._board
+        if board is None or whole.device.type != "cpu" or max(counts) > board.room:
+            self._send_to_all(own, whole, counts, label)
+            return
+        mine, found, start = own.numpy(), whole.numpy(), 0
+        board.post((0, mine))
+        for rank, count in enumerate(counts):
+            stop = start + count
+            if rank == self.rank:
+                found[start:stop] = mine
+            else:
+                self._meet(board, rank, label)
+                found[start:stop] = board.read(rank, 0, count)
+            start = stop
+
+    def _scatter(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
+        board = self._board
+        if board is None or whole.device.type != "cpu" or len(whole) > board.room:
+            self._send_each(whole, counts, found, label)
+            return
+        given, parts = whole.numpy(), found.numpy().reshape(self.size, -1)
+        start = sum(counts[: self.rank])
+        stop = start + counts[self.rank]
+        board.post((0, given[:start]), (stop, given[stop:]))
+        for rank, part in enumerate(parts):
+            if rank == self.rank:
+                part[:] = given[start:stop]
+            else:
+                self._meet(board, rank, label)
+                part[:] = board.read(rank, start, stop - start)
+
+    def _meet(self, board: Blackboard, rank: int, label: str) -> None:
+        """Waits until another rank has come to this exchange; messages under way move on."""
+        if not board.is_there(rank):
+            self._wait(lambda: board.is_there(rank) or self._move(), label)
+
+    def _move(self) -> bool:
+        """Gives messages under way a push where they need it; always False."""
+        return False
+
+    @abstractmethod
+    def _send_to_all(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
+        """`_gather`, by messages."""
+
+    @abstractmethod
+    def _send_each(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
+        """`_scatter`, by messages."""
+
+
+class OverMPI(Linked):
     """Ranks that `mpiexec` started; tensors on the CPU go straight through their buffers."""
 
     def __init__(self, waits: Waits | None = None) -> None:
@@ -327,15 +420,17 @@ class OverMPI(Comm):
         self._world = world
         super().__init__(world.rank, world.size, waits)
 
-    def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
+    def _send_to_all(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
         mine, all_of_it = _array(own), [_array(whole), counts]
         self._carry(lambda: self._world.Iallgatherv(mine, all_of_it), len(whole), label)
 
-    def _exchange(
-        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
-    ) -> None:
-        out, back = [_array(whole), sent], [_array(found), received]
+    def _send_each(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
+        out, back = [_array(whole), counts], [_array(found), [counts[self.rank]] * self.size]
         self._carry(lambda: self._world.Ialltoallv(out, back), len(whole), label)
+
+    def _move(self) -> bool:
+        self._world.Iprobe()
+        return False
 
     def _start_exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
@@ -380,7 +475,7 @@ class OverMPI(Comm):
         self._world.Free()
 
 
-class OverTorch(Comm):
+class OverTorch(Linked):
     """Ranks that talk through torch.distributed: gloo for the CPU, nccl for CUDA."""
 
     def __init__(
@@ -395,15 +490,14 @@ class OverTorch(Comm):
         self._members = list(range(size))  # in the numbers of torch.distributed
         super().__init__(rank, size, waits)
 
-    def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
+    def _send_to_all(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
         # gloo gathers only parts of one length
         everyone = [len(own)] * self.size
-        self._exchange(own.repeat(self.size), everyone, whole, counts, label)
+        self._start_exchange(own.repeat(self.size), everyone, whole, counts, label)()
 
-    def _exchange(
-        self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
-    ) -> None:
-        self._start_exchange(whole, sent, found, received, label)()
+    def _send_each(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
+        received = [counts[self.rank]] * self.size
+        self._start_exchange(whole, counts, found, received, label)()
 
     def _start_exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
@@ -470,7 +564,7 @@ def connect(
 
         is_master = rank == 0 and environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         store = TCPStore(environ["MASTER_ADDR"], int(environ["MASTER_PORT"]), size, is_master)
-        return OverTorch(rank, size, store, cuda=device.startswith("cuda"), waits=waits)
+        return _sharing(OverTorch(rank, size, store, cuda=device.startswith("cuda"), waits=waits))
     sizes = [environ[name] for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE") if name in environ]
     if "1" in sizes or not (sizes or "PMIX_RANK" in environ):
         return Alone()
@@ -489,7 +583,12 @@ def connect(
     if comm.size == 1:
         return Alone()
     if over == "torch" or device.startswith("cuda"):
-        return _torch_over(comm, cuda=device.startswith("cuda"), waits=waits)
+        return _sharing(_torch_over(comm, cuda=device.startswith("cuda"), waits=waits))
+    return _sharing(comm)
+
+
+def _sharing(comm: Linked) -> Linked:
+    comm.share_memory()
     return comm
 
 

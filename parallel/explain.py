@@ -7,7 +7,7 @@ the bytes, which follow from the plan, are those that `Comm` counts.  Nothing is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,12 +186,16 @@ class Supposed(Comm):
         start = sum(counts[: self.rank])
         whole[start : start + counts[self.rank]] = own
 
-    def _exchange(
+    def _scatter(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
+        self._start_exchange(whole, counts, found, [counts[self.rank]] * self.size, label)
+
+    def _start_exchange(
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
-    ) -> None:
+    ) -> Callable[[], object]:
         found.zero_()
         start, to = sum(sent[: self.rank]), sum(received[: self.rank])
         found[to : to + received[self.rank]] = whole[start : start + sent[self.rank]]
+        return lambda: None
 
     def abort(self, code: int) -> None:
         raise SystemExit(code)

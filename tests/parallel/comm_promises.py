@@ -113,6 +113,31 @@ def two_exchanges_may_be_under_way(comm: Comm) -> None:
         assert torch.equal(begun[turn].wait(), expected)
 
 
+def an_exchange_under_way_goes_on_while_ranks_meet_in_another(comm: Comm) -> None:
+    """The even ranks end it before, the odd ones after."""
+    n, me = comm.size, comm.rank
+    for turn in range(3):
+        given = values(me + 10 * turn, (n * 300_000,))
+        begun = comm.start_all_to_all(given, [300_000] * n, [300_000] * n, "x")
+        if me % 2 == 0:
+            begun.wait()
+        total = comm.all_reduce(values(me + turn, (9,)), "sum")
+        assert np.array_equal(total.numpy(), sum(values(r + turn, (9,)).numpy() for r in range(n)))
+        cut = slice(300_000 * me, 300_000 * (me + 1))
+        expected = torch.cat([values(r + 10 * turn, (n * 300_000,))[cut] for r in range(n)])
+        assert torch.equal(begun.wait(), expected)
+
+
+def little_and_more_than_memory_holds_take_turns(comm: Comm) -> None:
+    n, me = comm.size, comm.rank
+    for size in (3, 700_000, 0, 5, 700_000, 90_000, 90_001, 2):  # doubles
+        found = comm.all_gather_rows(values(me, (size,)), [size] * n, "rows")
+        assert torch.equal(found, torch.cat([values(r, (size,)) for r in range(n)]))
+        sums = comm.reduce_scatter_rows(values(me, (size * n,)), [size] * n, "rows")
+        total = sum(values(r, (size * n,)).numpy() for r in range(n))
+        assert np.array_equal(sums.numpy(), total[me * size : (me + 1) * size])  # type: ignore[index]
+
+
 def messages_of_a_tag_arrive_in_order(comm: Comm) -> None:
     if comm.size == 1:
         with pytest.raises(ValueError, match="has none to send to: got rank 0"):
@@ -235,6 +260,8 @@ PROMISES: tuple[Callable[[Comm], None], ...] = (
     rows_for_each_rank_arrive_in_rank_order,
     much_may_go_one_way_and_little_the_other,
     two_exchanges_may_be_under_way,
+    an_exchange_under_way_goes_on_while_ranks_meet_in_another,
+    little_and_more_than_memory_holds_take_turns,
     messages_of_a_tag_arrive_in_order,
     a_group_has_its_own_ranks_and_the_same_ledger,
     the_backward_of_gathered_rows_is_the_adjoint,
@@ -254,9 +281,13 @@ def main() -> None:
         with connect(os.environ, over=over) as comm:  # type: ignore[arg-type]
             for promise in PROMISES:
                 promise(comm)
-            kinds = comm.gather_objects(type(comm).__name__, "kinds")
+            found = {
+                "kinds": comm.gather_objects(type(comm).__name__, "kinds"),
+                "shared": comm.gather_objects(comm.shares_memory, "shared"),
+                "held": [promise.__name__ for promise in PROMISES],
+            }
             if comm.rank == 0:
-                print(json.dumps({"kinds": kinds, "held": [p.__name__ for p in PROMISES]}))
+                print(json.dumps(found))
 
 
 if __name__ == "__main__":

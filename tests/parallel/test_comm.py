@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from neutronstream.parallel.blackboard import STRICT
 from neutronstream.parallel.comm import ALONE, Alone, Comm, connect, gather_rows
 
 from ..ranks import finish, start
@@ -38,6 +40,7 @@ def test_all_promises_hold_on_every_rank(launcher: str, count: int, kinds: dict[
     for line, kind in zip(out.splitlines(), kinds.values(), strict=True):
         found = json.loads(line)
         assert found["kinds"] == [kind] * count
+        assert found["shared"] == [platform.machine() in STRICT] * count
         assert found["held"] == [promise.__name__ for promise in comm_promises.PROMISES]
 
 

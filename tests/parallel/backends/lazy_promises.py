@@ -123,7 +123,7 @@ class Letter:
 def opened(comm: Comm) -> Iterator[list[Letter]]:
     """All that this rank sends to others, where it goes over to MPI or torch."""
     letters: list[Letter] = []
-    exchange, start, gather = comm._exchange, comm._start_exchange, comm._gather
+    scatter, start, gather = comm._scatter, comm._start_exchange, comm._gather
     within: list[bool] = []  # one of the two may call the other
 
     def note(label: str, to: int, data: torch.Tensor) -> None:
@@ -148,7 +148,7 @@ def opened(comm: Comm) -> Iterator[list[Letter]]:
             note(label, to, own)
         gather(own, out, counts, label)
 
-    spies = {"_exchange": spied(exchange), "_start_exchange": spied(start)}
+    spies = {"_scatter": spied(scatter), "_start_exchange": spied(start)}
     vars(comm).update(spies, _gather=spied_gather)
     try:
         yield letters
@@ -853,8 +853,7 @@ def sums_the_gradient_of_the_plain_loss_of_links(comm: Comm) -> float:
         trainer = LazyTrainer(link_window(comm), settings, comm)
         trainer._inputs.append(trainer._fetch(0))
         module = trainer.stages[0]
-        goal, inputs, rows = trainer.goal, trainer._inputs[0], trainer._rows[0]
-        loss = goal.lesson(0, module, inputs, rows).loss(5)
+        loss = trainer.goal.lesson(trainer._view(0)).loss(5)
         loss.backward()  # type: ignore[no-untyped-call]
         own = flat_gradients([module])
         module.zero_grad()
