@@ -7,7 +7,7 @@ Rows are versions of states: those before the segment first, then one for each w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,20 @@ class Chain:
     sampled_mask: Bool  # (n, s)
     noise: Float64  # (n, q)
     parts: tuple[Int64, ...] = ()  # events for one thread each: they read nothing of other parts
+    tables: Mapping[str, Tensor] = field(default_factory=dict)  # (num_rows, width) for one scan,
+    # their first rows those of `base`; a table that is not there is made
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def table(self, name: str) -> Tensor:
+        """(num_rows, width) for a scan to fill: the base rows, and room for those written."""
+        if name in self.tables:
+            return self.tables[name]
+        base = self.base[name]
+        table = base.new_empty(self.num_rows, base.shape[1])
+        table[: len(base)] = base
+        return table
 
     def take(self, events: Int64) -> Chain:
         """The chain of some of the events, in log order, that read nothing of what others write.

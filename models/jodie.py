@@ -155,7 +155,7 @@ class JODIE(DynamicGNN):
             weights.append(cell.weight)
             biases.append(cell.bias)
         told = chain.encoded["told"]
-        return Scanned({"state": scan_tanh(chain, chain.base["state"], told, weights, biases)})
+        return Scanned({"state": scan_tanh(chain, "state", told, weights, biases)})
 
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
         """The states projected to now, (n, m, width)."""

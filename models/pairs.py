@@ -41,9 +41,15 @@ class Pairs:
     other_dst_valid: Bool  # (n, m)
     idle: Float64  # (n, M), of `rows`: time since the last event, in mean gaps of a node
     around: PairsAround | None = None  # for models that read `around`
+    total: int = 0  # events of the segment, of which these may be one rank's share; 0: these alone
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def weight(self) -> float:
+        """What a loss counts in the mean over the segment."""
+        return 1 / max(self.total, len(self), 1)
 
     @property
     def rows(self) -> Int64:

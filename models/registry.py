@@ -9,7 +9,7 @@ from typing import Any, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..stream.errors import did_you_mean
+from ..stream.errors import did_you_mean, unknown_name
 from .base import DynamicGNN
 from .dygnn import DyGNN
 from .dyrep import DyRep
@@ -89,7 +89,5 @@ def build(
 
 def _class_of(name: str) -> Callable[..., DynamicGNN]:
     if name not in MODELS:
-        hint = did_you_mean(name, MODELS)
-        text = f"`model` must be one of {sorted(MODELS)}: got {name!r}"
-        raise ValueError(f"{text}; {hint}" if hint else text)
+        raise unknown_name("model", name, sorted(MODELS))
     return MODELS[name]

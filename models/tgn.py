@@ -172,19 +172,19 @@ class TGN(DynamicGNN):
 
     def scan(self, chain: Chain) -> Scanned:
         """The memories of all events, each end told [own memory, the other's, what is told]."""
-        memory, encoded, cell = chain.base["memory"], chain.encoded, self.cell
+        encoded, cell = chain.encoded, self.cell
         if isinstance(cell, nn.GRUCell):
             known, times = encoded.get("told"), None
             if known is None:
                 known, seconds = encoded["known"], encoded["gap"].double().contiguous().numpy()
                 times = Times(seconds, self.time.frequency(), self.time.bias)
-            return Scanned({"memory": scan_gru(chain, memory, known, cell, times)})
+            return Scanned({"memory": scan_gru(chain, "memory", known, cell, times)})
         told = encoded["told"]
-        width = memory.shape[1]
+        width = cell.hidden_size
         own, rest = cell.weight_ih[:, :width] + cell.weight_hh, cell.weight_ih[:, width:]
         weight = torch.cat([own, rest], dim=1)
         bias = cell.bias_ih + cell.bias_hh
-        return Scanned({"memory": scan_tanh(chain, memory, told, [weight], [bias])})
+        return Scanned({"memory": scan_tanh(chain, "memory", told, [weight], [bias])})
 
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
         """z of each node, (n, m, width)."""
@@ -237,7 +237,7 @@ class TGN(DynamicGNN):
         return Priced(
             losses_of_rows(
                 *(memory, near, pairs.other_dst_valid, self.time.frequency(), self.time.bias),
-                *(layers, attention.heads, tuple(decoder)),
+                *(layers, attention.heads, tuple(decoder), pairs.weight),
             )
         )
 

@@ -15,6 +15,7 @@ from ..models.threads import count_threads
 from ..stream import Int64
 from .costs import FUSED, threaded
 from .executor import Executor, Outcome
+from .heap import keep_freed_memory
 from .levels import LevelExecutor
 from .pieces import Rows
 from .replay import Replay
@@ -35,6 +36,7 @@ class FusedExecutor(ScheduledExecutor[Chain]):
 
     def __init__(self, replay: Replay) -> None:
         super().__init__(replay)
+        keep_freed_memory()
         self.widths_of_rows = dict(self.model.tables)  # a scan keeps what it derives to itself
         if not can_scan(self.model):
             raise ValueError(
@@ -84,11 +86,13 @@ class FusedExecutor(ScheduledExecutor[Chain]):
     def run(self, prepared: Plan[Chain], *, embed: bool = False) -> Outcome:
         segment = prepared.segment
         self.stages.enter("hoist")
-        base, encoded = self.base(prepared), self.encoded(prepared)
+        tables = self.tables(prepared, prepared.schedule.num_rows)
+        base = {name: table[: len(prepared.base)] for name, table in tables.items()}
+        encoded = self.encoded(prepared)
         self.stages.enter("scan")
         self.touch_links(segment.neighbors.link)
         links = {name: self.state[name].numpy()[:, 0] for name in self.model.link_tables}
-        chain = replace(prepared.work, base=base, encoded=encoded, links=links)
+        chain = replace(prepared.work, base=base, tables=tables, encoded=encoded, links=links)
         scanned = self.model.scan(chain)
         states, penalty = dict(scanned.states), scanned.penalty
         if prepared.shares is not None:

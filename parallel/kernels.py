@@ -100,6 +100,26 @@ def lay_gaps(
 
 
 @njit(cache=True, nogil=True)
+def mark_read(
+    events: Int64,  # (p,) that are updated
+    read_start: Int64,  # (n + 1,) where the reads of each event begin
+    read_row: Int64,
+    score_row: Int64,  # (m, columns)
+    is_read: Bool,  # (b,) out, all False: the base rows that are read
+) -> None:
+    """Mark the rows below b that some events read, and all those that are scored."""
+    num_base = len(is_read)
+    for event in events:
+        for slot in range(read_start[event], read_start[event + 1]):
+            if read_row[slot] < num_base:
+                is_read[read_row[slot]] = True
+    for place in range(len(score_row)):
+        for column in range(score_row.shape[1]):
+            if score_row[place, column] < num_base:
+                is_read[score_row[place, column]] = True
+
+
+@njit(cache=True, nogil=True)
 def cut_pieces(
     order: Int64,  # (n,) events level by level
     level: Int64,  # (n,)
@@ -230,3 +250,26 @@ def join_events(
                 parent[one] = other
     for event in range(len(parent)):  # a parent stands before its children
         parent[event] = parent[parent[event]]
+
+
+@njit(cache=True, nogil=True)
+def deal_out(
+    component: Int64,  # (n,)
+    order: Int64,  # (c,) all numbers of components, those that are none among them
+    sizes: Int64,  # (c,) 0 of those
+    loads: Int64,  # (ranks,) out, all 0: the events of each rank
+    rank_of: Int64,  # (n,) out
+) -> None:
+    """Give each component in that order to the rank that has least, of several to the first."""
+    rank_of_component = np.empty(len(sizes), np.int64)
+    for one in order:
+        if sizes[one] == 0:
+            continue
+        least = 0
+        for rank in range(1, len(loads)):
+            if loads[rank] < loads[least]:
+                least = rank
+        loads[least] += sizes[one]
+        rank_of_component[one] = least
+    for event in range(len(component)):
+        rank_of[event] = rank_of_component[component[event]]

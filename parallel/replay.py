@@ -67,7 +67,7 @@ class Replay:
         self.consistency = consistency
         self.comm = comm or Alone()
         self.stages = Stages()
-        self.graph = DynamicGraph(log.initial, log.num_nodes)
+        self.graph = DynamicGraph(log.initial, log.num_nodes, len(log))
         self.oracle = OracleGraph(log.initial) if check else None
         tables = dict(model.tables) | dict.fromkeys(model.link_tables, 1)
         num_rows = dict.fromkeys(model.tables, log.num_nodes) | dict.fromkeys(

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from ..models import Pairs, PairsAround, can_price
 from ..models.views import StateRows
-from ..stream import EventBatch, Int64
+from ..stream import Bool, EventBatch, Int64
 from .comm import gather_rows
 from .costs import Costs
 from .executor import Executor, Outcome
+from .kernels import mark_read
 from .pieces import Rows
 from .replay import Replay
 from .schedule import Schedule, schedule
@@ -41,7 +42,7 @@ class Plan(Generic[Work]):
     segment: Segment
     schedule: Schedule
     base: Tensor  # (b,)
-    read: Tensor | None  # the base rows that this rank reads, or None: all
+    read: tuple[Tensor, Tensor] | None  # base rows that this rank reads and others; None: all
     score_row: Tensor  # (n, columns)
     shares: Shares | None  # None: every rank updates all events
     mine: Int64 | None  # (p,) the events that this rank updates, or None: all
@@ -82,7 +83,10 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         mine = None if shares is None else shares.mine(comm.rank)
         work = self.arrange(segment, plan, rows, mine)
         base, score_row = self.tensor(plan.base), self.tensor(plan.score_row)
-        read = None if comm.size == 1 else self.tensor(_read_base(plan, indptr, mine))
+        read = None
+        if comm.size > 1:
+            is_read = base_read(plan, indptr, mine)
+            read = self.tensor(np.flatnonzero(is_read)), self.tensor(np.flatnonzero(~is_read))
         return Plan(segment, plan, base, read, score_row, shares, mine, work)
 
     @property
@@ -102,19 +106,25 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         return prepared.schedule.widths()
 
     def base(self, prepared: Plan[Work]) -> dict[str, Tensor]:
-        """The states before the segment, a row for each node that it touches.
+        """The states before the segment, a row for each node that it touches."""
+        count = len(prepared.base)
+        return {name: table[:count] for name, table in self.tables(prepared, count).items()}
+
+    def tables(self, prepared: Plan[Work], num_rows: int) -> dict[str, Tensor]:
+        """The same at the front of tables (num_rows, width), of which nothing more is set.
 
         Of several ranks each reads those that it needs; the others are 0.
         """
-        read, tables = prepared.read, self.model.tables
-        if read is None:
-            return {name: self.state.read(name, prepared.base) for name in tables}
-        found = {}
-        for name, width in tables.items():
-            values = self.state.read(name, prepared.base[read])
-            rows = values.new_zeros(len(prepared.base), width)
-            found[name] = rows.index_copy_(0, read, values)
-        return found
+        count, tables = len(prepared.base), {}
+        for name, width in self.model.tables.items():
+            table = tables[name] = self.state[name].new_empty(num_rows, width)
+            if prepared.read is None:
+                self.state.read(name, prepared.base, out=table[:count])
+                continue
+            read, unread = prepared.read
+            table.index_copy_(0, read, self.state.read(name, prepared.base[read]))
+            table[unread] = 0.0
+        return tables
 
     def encoded(self, prepared: Plan[Work]) -> dict[str, Tensor]:
         """What the model makes of the events that this rank updates."""
@@ -210,17 +220,12 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         return self.scorer.score(part, read_scored, slice(None), embed=embed, priced=priced)
 
 
-def _read_base(plan: Schedule, indptr: Int64, mine: Int64 | None) -> Int64:
-    """The base rows that a rank reads: of the events that it updates, and of what it scores."""
-    rows = plan.read_row
-    if mine is not None:
-        updates = np.zeros(len(plan), np.bool_)
-        updates[mine] = True
-        rows = rows[np.repeat(updates, np.diff(indptr))]
+def base_read(plan: Schedule, indptr: Int64, mine: Int64 | None) -> Bool:
+    """Of each base row (b,) whether a rank reads it: to update its events, or to score."""
+    events = np.arange(len(plan)) if mine is None else mine
     is_read = np.zeros(len(plan.base), np.bool_)
-    for each in (rows, plan.score_row.ravel()):
-        is_read[each[each < len(is_read)]] = True
-    return np.flatnonzero(is_read)
+    mark_read(events, indptr, plan.read_row, plan.score_row, is_read)
+    return is_read
 
 
 def _pairs(prepared: Plan[Any], part: Segment, log: EventBatch) -> Pairs:
@@ -234,6 +239,7 @@ def _pairs(prepared: Plan[Any], part: Segment, log: EventBatch) -> Pairs:
         *(rows[:, first : first + len(part.other_dst)], part.other_dst.valid),
         np.concatenate([beside.idle for beside in part.beside[:4]], axis=1),
         _around(rows, part, log),
+        len(prepared.segment),
     )
 
 

@@ -9,7 +9,6 @@ going back gives what others found to the rank that made the row.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from ..models import Chain
 from ..stream import Int64
 from .comm import Comm
 from .costs import Costs
-from .kernels import join_events
+from .kernels import deal_out, join_events
 from .schedule import Schedule
 
 
@@ -100,14 +99,10 @@ def deal(component: Int64, ranks: int) -> tuple[Int64, int]:
     >>> deal(np.array([0, 1, 0, 3, 0]), 2)
     (array([0, 1, 0, 1, 0]), 3)
     """
-    root, inverse, counts = np.unique(component, return_inverse=True, return_counts=True)
-    loads = [(0, rank) for rank in range(ranks)]
-    of_component = np.empty(len(root), np.int64)
-    for place in np.argsort(-counts, kind="stable").tolist():
-        load, rank = heapq.heappop(loads)
-        of_component[place] = rank
-        heapq.heappush(loads, (load + int(counts[place]), rank))
-    return of_component[inverse], max(load for load, _ in loads)
+    rank_of, loads = np.empty(len(component), np.int64), np.zeros(ranks, np.int64)
+    sizes = np.bincount(component)
+    deal_out(component, np.argsort(-sizes, kind="stable"), sizes, loads, rank_of)
+    return rank_of, int(loads.max())
 
 
 def share_chain(chain: Chain, num_base: int, threads: int, costs: Costs) -> tuple[Int64, ...]:
@@ -160,12 +155,12 @@ def exchange(comm: Comm, shares: Shares, tables: Mapping[str, Tensor]) -> dict[s
 @torch.no_grad()
 def fill_rows(comm: Comm, shares: Shares, tables: tuple[Tensor, ...]) -> None:
     """Take the rows of other ranks, in place; one message for all tables."""
+    span = span_of(comm.rank, shares.sizes)
+    found = comm.all_gather_rows(_beside(tables, shares.rows[span]), shares.sizes, "rows")
     widths = [table.shape[1] for table in tables]
-    mine = shares.rows[span_of(comm.rank, shares.sizes)]
-    own = torch.cat([table[mine] for table in tables], dim=1)
-    found = comm.all_gather_rows(own, shares.sizes, "rows")
     for table, values in zip(tables, torch.split(found, widths, dim=1), strict=True):
-        table[shares.rows] = values
+        for others in (slice(0, span.start), slice(span.stop, len(found))):
+            table.index_copy_(0, shares.rows[others], values[others])
 
 
 @torch.no_grad()
@@ -193,10 +188,16 @@ def _summed(
     comm: Comm, shares: Shares, grads: tuple[Tensor, ...]
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """The rows that are this rank's (r,), and the sums over ranks of their gradients."""
-    partial = torch.cat([grad[shares.rows] for grad in grads], dim=1)
+    partial = _beside(grads, shares.rows)
     own = comm.reduce_scatter_rows(partial, shares.sizes, "row gradients")
     mine = shares.rows[span_of(comm.rank, shares.sizes)]
     return mine, torch.split(own, [grad.shape[1] for grad in grads], dim=1)
+
+
+def _beside(tables: Sequence[Tensor], rows: Tensor) -> Tensor:
+    """These rows of all tables, side by side."""
+    parts = [table.index_select(0, rows) for table in tables]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 class _Together(Function):

@@ -20,6 +20,7 @@ from . import kernels
 Direction: TypeAlias = Literal["both", "in", "out"]
 
 MAX_NODES = 2**31  # two ids make one key of the table of pairs
+WORDS = 8  # of lists, room among them, that an event takes: 3 to 6 in real logs
 UNWANTED = {"both": -1, "in": kernels.OUT, "out": kernels.IN}  # a role to pass over
 
 
@@ -80,7 +81,8 @@ class DynamicGraph:
     not.  Positions beyond `position` see all that has been applied; positions below 0 see nothing.
     Nodes that have not appeared have no neighbours.
 
-    `num_nodes` reserves room; the graph grows by itself, at amortised constant cost.
+    `num_nodes` and `num_events` reserve room, which costs nothing until it is used; beyond that
+    the graph grows by itself, at amortised constant cost.
 
     >>> graph = DynamicGraph()
     >>> ids = np.array([0, 0, 0]), np.array([1, 2, 1])
@@ -92,14 +94,16 @@ class DynamicGraph:
     (2, [1])
     """
 
-    def __init__(self, initial: EventBatch | None = None, num_nodes: int = 0) -> None:
+    def __init__(
+        self, initial: EventBatch | None = None, num_nodes: int = 0, num_events: int = 0
+    ) -> None:
         self._heads = np.zeros((max(num_nodes, 16), 8), np.int64)
-        self._pool = np.empty(256, np.int64)
+        self._pool = np.empty(max(WORDS * num_events, 256), np.int64)
         self._free = np.full(64, -1, np.int64)
         self._counts = np.zeros(3, np.int64)
         self._table = np.zeros(64, np.int64)
         self._made = np.empty((32, 3), np.int64)
-        self._record = np.zeros((64, 5), np.int64)
+        self._record = np.zeros((max(1 + num_events, 64), 5), np.int64)
         self._position = 0
         if initial is not None:
             src, dst = _ends(initial)

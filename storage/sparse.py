@@ -119,6 +119,20 @@ class SparseMatrix:
         """(nnz,) for each entry of the transpose, which entry it is here."""
         return self._back[1]
 
+    def both_ways(self) -> SparseMatrix:
+        """A + A^T of a square matrix, in which a loop counts once.
+
+        >>> SparseMatrix.from_edges([0, 1], [1, 1], 2).both_ways().dense().tolist()
+        [[0.0, 1.0], [1.0, 1.0]]
+        """
+        ends = (
+            np.concatenate((self.indices, self.row_of)),
+            np.concatenate((self.row_of, self.indices)),
+        )
+        back = np.where(self.indices == self.row_of, 0.0, self.weight)
+        weight = np.concatenate((self.weight, back))
+        return SparseMatrix.from_edges(*ends, self.num_columns, weight)
+
     def weights(self, dtype: Any) -> npt.NDArray[Any]:
         """(nnz,) the weights in a precision, rounded once and kept.
 

@@ -125,10 +125,10 @@ class NodeState:
         except KeyError:
             raise KeyError(f"no table {name!r}: there are {list(self._names)}") from None
 
-    def read(self, name: str, rows: Tensor | Int64) -> Tensor:
-        """A copy of the rows, (n, width)."""
+    def read(self, name: str, rows: Tensor | Int64, out: Tensor | None = None) -> Tensor:
+        """A copy of the rows, (n, width), made in `out` if that is given."""
         at = self._on_device(name, self._checked(name, rows))
-        return torch.index_select(self[name].detach(), 0, at)
+        return torch.index_select(self[name].detach(), 0, at, out=out)
 
     def write(self, name: str, rows: Tensor | Int64, values: Tensor) -> None:
         """Set distinct rows to `values` (n, width), detached.

@@ -41,20 +41,23 @@ def losses_of_rows(
     layers: tuple[Tensor, ...],
     heads: int,
     decoder: tuple[Tensor, ...],
+    weight: float,
 ) -> Tensor:
     """Losses (n,), as `pair_losses` has them, of nodes event by event: [source, destination, and
 
     m corrupted ones], of which those count that are `valid` (n, m).  `layers` are those of
-    `Attention`, and `decoder` weight and bias of source, destination and final layer.
+    `Attention`, and `decoder` weight and bias of source, destination and final layer.  Going back
+    is quickest if all losses count `weight`.
     """
+    keep = torch.is_grad_enabled()
     losses: Tensor = _Losses.apply(  # type: ignore[no-untyped-call]
-        *(table, near, valid, heads, torch.is_grad_enabled(), frequency, bias, *layers, *decoder)
+        *(table, near, valid, heads, weight, keep, frequency, bias, *layers, *decoder)
     )
     return losses
 
 
 class _Losses(Function):
-    """Compiled, with the gradients taken on the way forward, as of losses that count alike."""
+    """Compiled, with the gradients taken on the way forward, as of losses of equal weight."""
 
     @staticmethod
     def forward(
@@ -63,6 +66,7 @@ class _Losses(Function):
         near: Near,
         valid: Bool,
         heads: int,
+        weight: float,
         keep: bool,
         frequency: Tensor,
         bias: Tensor,
@@ -71,26 +75,28 @@ class _Losses(Function):
         learner = _Learner(table, near, valid, heads, (frequency, bias), weights)
         if not keep:
             return torch.from_numpy(learner.losses())
-        losses, found = learner.learn(np.ones(len(valid), learner.laid.dtype), _learns(ctx))
-        ctx.kept = learner, found
+        pull = np.full(len(valid), weight, learner.laid.dtype)
+        losses, found = learner.learn(pull, _learns(ctx))
+        ctx.kept = learner, pull, found
         ctx.save_for_backward(table, *weights)
         return torch.from_numpy(losses)
 
     @staticmethod
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
-        learner, found = ctx.kept
+        learner, supposed, grads = ctx.kept
+        ctx.kept = learner, supposed, None  # autograd copies what others hold
         pull = array(by_loss)
-        if len(pull) and (pull == pull[0]).all():
-            grads = [None if each is None else each * pull[0] for each in found]
-        else:
+        if grads is None or not len(pull) or (pull != pull[0]).any():
             _ = ctx.saved_tensors  # of which autograd says if they are not what they were
             _, grads = learner.learn(pull, _learns(ctx))
+        elif pull[0] != supposed[0]:
+            grads = [None if each is None else each * (pull[0] / supposed[0]) for each in grads]
         by_table, *others = grads
-        return by_table, None, None, None, None, *others
+        return by_table, None, None, None, None, None, *others
 
 
 def _learns(ctx: Any) -> bool:
-    return bool(ctx.needs_input_grad[5])  # frequency
+    return bool(ctx.needs_input_grad[6])  # frequency
 
 
 class _Learner:

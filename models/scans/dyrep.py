@@ -63,11 +63,9 @@ class _Scan(Function):
         tell: Tensor,
         tell_bias: Tensor,
     ) -> Tensor:
-        base = chain.base["embedding"]
-        num_base, width = base.shape
+        num_base, width = chain.base["embedding"].shape
         keeps = any(ctx.needs_input_grad)
-        states = np.empty((chain.num_rows, width), base.numpy().dtype)
-        states[:num_base] = base.numpy()
+        states = chain.table("embedding").numpy()
         slot = np.empty(chain.num_rows, np.int64)
         count = number_rows(chain.neighbors, chain.before, slot)
         sent = np.empty((2, count, width), states.dtype)  # states that are told, and messages

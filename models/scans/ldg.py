@@ -73,9 +73,8 @@ class _Scan(Function):
     ) -> tuple[Tensor, Tensor]:
         weights = {name: t.detach().numpy() for name, t in zip(names, tensors, strict=True)}
         base, log_prior = chain.base["embedding"].numpy(), drawing.log_prior.numpy()
-        num_base, width = base.shape
-        states = np.empty((chain.num_rows, width), base.dtype)
-        states[:num_base] = base
+        num_base = len(base)
+        states = chain.table("embedding").numpy()
         divergence = np.empty(len(chain), base.dtype)
         known = elapsed.detach().numpy() + weights["structure.bias"]
         rows, counts, events = _events(chain, known, num_base)

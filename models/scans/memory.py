@@ -51,39 +51,33 @@ class Times(NamedTuple):
 
 
 def scan_gru(
-    chain: Chain, memory: Tensor, known: Tensor, cell: nn.GRUCell, times: Times | None = None
+    chain: Chain, name: str, known: Tensor, cell: nn.GRUCell, times: Times | None = None
 ) -> Tensor:
-    """Memories (num_rows, width) from those before (b, width).
+    """Memories (num_rows, width) of the chain's table of that name.
 
     The message of an end is [own memory, the other's, what it is told]: what is `known` (n, 2, x),
     or to both ends (n, 1, x), then the code of its time, if there is one.
     """
     if times is None:
-        nothing = memory.new_empty(0)
+        nothing = known.new_empty(0)
         times = Times(np.zeros((len(chain), 2)), nothing, nothing)
     weights = cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh
     states: Tensor = _Gru.apply(  # type: ignore[no-untyped-call]
-        chain, memory, known, times.seconds, times.frequency, times.phase, *weights
+        chain, name, known, times.seconds, times.frequency, times.phase, *weights
     )
     return states
 
 
 def scan_tanh(
-    chain: Chain, state: Tensor, told: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]
+    chain: Chain, name: str, told: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
-    """States (num_rows, width) from those before (b, width), `told` (n, 2, told).
+    """States (num_rows, width) of the chain's table of that name, `told` (n, 2, told).
 
     `weights` (width, 2 width + told) of [own, other's, told] and `biases` (width,) are those of
     both ends, or of source and destination.
     """
-    states: Tensor = _Tanh.apply(chain, state, told, *weights, *biases)  # type: ignore[no-untyped-call]
+    states: Tensor = _Tanh.apply(chain, name, told, *weights, *biases)  # type: ignore[no-untyped-call]
     return states
-
-
-def _table(chain: Chain, base: Tensor) -> Tensor:
-    table = base.new_empty(chain.num_rows, base.shape[1])
-    table[: len(base)] = base
-    return table
 
 
 def _array(tensor: Tensor, dtype: torch.dtype) -> npt.NDArray[Any]:
@@ -121,15 +115,16 @@ class _Gru(Function):
     def forward(
         ctx: Any,
         chain: Chain,
-        base: Tensor,
+        name: str,
         known: Tensor,
         seconds: Float64,
         frequency: Tensor,
         phase: Tensor,
         *weights: Tensor,
     ) -> Tensor:
-        table, width = _table(chain, base), base.shape[1]
-        into, back, bias_in, bias_back = (_array(each, base.dtype) for each in weights)
+        table = chain.table(name)
+        width = table.shape[1]
+        into, back, bias_in, bias_back = (_array(each, table.dtype) for each in weights)
         size = into.shape[1] - 2 * width
         part, three = up(width, LANES), up(3 * width, LANES)
         dtype = into.dtype
@@ -144,18 +139,18 @@ class _Gru(Function):
         gates = np.empty((2 * len(chain), part + three), dtype)
         lists = table.numpy(), chain.ends, chain.writes
         rate, offset = (_array(each, torch.float64) / math.tau for each in (frequency, phase))
-        told = _array(known, base.dtype), seconds, rate, offset
+        told = _array(known, table.dtype), seconds, rate, offset
 
         def of(place: int) -> None:
             cut = cuts[place]
             gru_forward(*lists, *parts[place], *told, *laid, read[cut], gates[cut])
 
         together([partial(of, place) for place in range(len(parts))])
-        ctx.chain, ctx.parts, ctx.cuts, ctx.num_base = chain, parts, cuts, len(base)
+        ctx.chain, ctx.parts, ctx.cuts, ctx.num_base = chain, parts, cuts, len(chain.base[name])
         ctx.told, ctx.shape = (seconds, rate, offset), known.shape
         ctx.types = frequency.dtype, phase.dtype
         ctx.save_for_backward(torch.from_numpy(read), torch.from_numpy(gates), *weights)
-        return table
+        return torch.from_numpy(table.numpy())  # the chain's has no graph, which has the chain
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -226,9 +221,10 @@ class _Gru(Function):
 
 class _Tanh(Function):
     @staticmethod
-    def forward(ctx: Any, chain: Chain, base: Tensor, told: Tensor, *layers: Tensor) -> Tensor:
-        table, width = _table(chain, base), base.shape[1]
-        given = [_array(each, base.dtype) for each in layers]
+    def forward(ctx: Any, chain: Chain, name: str, told: Tensor, *layers: Tensor) -> Tensor:
+        table = chain.table(name)
+        width = table.shape[1]
+        given = [_array(each, table.dtype) for each in layers]
         weights, biases = given[: len(given) // 2], given[len(given) // 2 :]
         inputs, dtype = weights[0].shape[1] + 1, weights[0].dtype
         forth = np.empty((len(weights), inputs, up(width, LANES)), dtype)
@@ -238,15 +234,15 @@ class _Tanh(Function):
         parts, cuts = _cut(chain)
         read = np.empty((2, len(chain), up(inputs, LANES)), dtype)
         lists = table.numpy(), chain.ends, chain.writes
-        known = _array(told, base.dtype)
+        known = _array(told, table.dtype)
 
         def of(place: int) -> None:
             tanh_forward(*lists, *parts[place], known, forth, read[:, cuts[place]])
 
         together([partial(of, place) for place in range(len(parts))])
-        ctx.chain, ctx.parts, ctx.cuts, ctx.num_base = chain, parts, cuts, len(base)
+        ctx.chain, ctx.parts, ctx.cuts, ctx.num_base = chain, parts, cuts, len(chain.base[name])
         ctx.save_for_backward(table, *map(torch.from_numpy, (read, back)), *layers)
-        return table
+        return torch.from_numpy(table.numpy())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

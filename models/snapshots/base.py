@@ -7,8 +7,11 @@ between ranks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from ...storage.snapshot import Snapshot
@@ -33,3 +36,24 @@ class SnapshotModel(nn.Module):
     def detach(self, state: State) -> State:
         """The state without its history, at the end of a window."""
         return tuple(value.detach() for value in state)
+
+
+def layer_widths(widths: Sequence[int]) -> list[tuple[int, int]]:
+    """The widths before and after each layer.
+
+    Raises:
+        ValueError: if there is no layer.
+
+    >>> layer_widths([16, 8, 3])
+    [(16, 8), (8, 3)]
+    """
+    if len(widths) < 2:
+        raise ValueError(f"`widths` must name the input and an output: got {list(widths)}")
+    return list(pairwise(widths))
+
+
+def run_layers(layers: nn.ModuleList, x: Tensor) -> Tensor:
+    """What layers make of each node alone, with a rectifier between them: (n, d) -> (n, width)."""
+    for place, layer in enumerate(layers):
+        x = layer(x if place == 0 else torch.relu(x))
+    return x

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Constants:
-    """A value a snapshot, kept while it is asked for with the same tensor and the same operator.
+    """What an operator made of x last, snapshot by snapshot, kept for when it is asked for again.
 
     A tensor with a gradient is never kept: something that learns has made it.
     """
@@ -28,10 +28,32 @@ class Constants:
     def __init__(self) -> None:
         self._kept: WeakKeyDictionary[Snapshot, tuple[Any, ...]] = WeakKeyDictionary()
 
-    def of(
-        self, propagator: Propagator, snapshot: Snapshot, x: Tensor, compute: Callable[[], T]
+    def apply(
+        self, propagator: Propagator, snapshot: Snapshot, x: Tensor, *, hop: int = 0
+    ) -> Tensor:
+        """The operator's `apply`: (n, d) -> (n, d)."""
+        asked = "apply", hop
+        return self._of(
+            propagator, snapshot, x, asked, lambda: propagator.apply(snapshot, x, hop=hop)
+        )
+
+    def chebyshev(
+        self, propagator: Propagator, snapshot: Snapshot, x: Tensor, orders: int
+    ) -> list[Tensor]:
+        """The operator's `chebyshev`: (n, d) -> orders times (n, d)."""
+        asked = "chebyshev", orders
+        return self._of(
+            propagator, snapshot, x, asked, lambda: propagator.chebyshev(snapshot, x, orders)
+        )
+
+    def _of(
+        self,
+        propagator: Propagator,
+        snapshot: Snapshot,
+        x: Tensor,
+        asked: tuple[str, int],
+        compute: Callable[[], T],
     ) -> T:
-        """What `compute` gives, or gave when it was last asked for with these."""
         if x.requires_grad:
             return compute()
         known = self._kept.get(snapshot)
@@ -39,12 +61,12 @@ class Constants:
             known is not None
             and known[0] is propagator
             and known[1] is x
-            and known[2] == x._version
+            and known[2:4] == (x._version, asked)
         ):
-            kept: T = known[3]
+            kept: T = known[4]
             return kept
         found = compute()
-        self._kept[snapshot] = propagator, x, x._version, found
+        self._kept[snapshot] = propagator, x, x._version, asked, found
         return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Constants:

@@ -7,13 +7,12 @@ NeutronTask, PVLDB 18(6)), so that it travels once: another model than `GAT`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from ...storage.snapshot import Snapshot
-from .base import SnapshotModel, State
+from .base import SnapshotModel, State, layer_widths, run_layers
 from .operator import Propagator
 
 
@@ -22,11 +21,10 @@ class DecoupledGAT(SnapshotModel):
 
     def __init__(self, widths: Sequence[int], heads: int = 2) -> None:
         super().__init__()
-        if len(widths) < 2:
-            raise ValueError(f"`widths` must name the input and an output: got {list(widths)}")
+        pairs = layer_widths(widths)
         self.width = widths[-1]
+        pairs[-1] = pairs[-1][0], heads * self.width
         self.heads = heads
-        pairs = list(pairwise([*widths[:-1], heads * widths[-1]]))
         self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairs)
         self.receivers = nn.Parameter(torch.empty(heads, self.width))
         self.senders = nn.Parameter(torch.empty(heads, self.width))
@@ -48,11 +46,7 @@ class DecoupledGAT(SnapshotModel):
 
     def transform(self, x: Tensor) -> Tensor:
         """The layers of each node alone: (n, widths[0]) -> (n, heads * width)."""
-        for hop, layer in enumerate(self.layers):
-            x = layer(x)
-            if hop + 1 < len(self.layers):
-                x = torch.relu(x)
-        return x
+        return run_layers(self.layers, x)
 
     def scalars(self, z: Tensor) -> Tensor:
         """What a node adds to scores, as receiver and as sender: (n, heads * width) -> (n, 2h)."""

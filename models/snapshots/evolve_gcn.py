@@ -74,10 +74,7 @@ class EvolveGCNO(SnapshotModel):
         self, propagator: Propagator, snapshot: Snapshot, x: Tensor, weight: Tensor, hop: int
     ) -> Tensor:
         if self.keep and not x.requires_grad:
-            spread = self._constants.of(
-                propagator, snapshot, x, lambda: propagator.apply(snapshot, x, hop=hop)
-            )
-            return spread @ weight
+            return self._constants.apply(propagator, snapshot, x, hop=hop) @ weight
         return propagator.apply(snapshot, x @ weight, hop=hop)
 
 

@@ -5,7 +5,7 @@ Parameters are named as in torch_geometric's layers, so that the weights of one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -26,33 +26,6 @@ class Convolution(nn.Module):
     def forward(self, spread: Tensor) -> Tensor:
         """(n, in) -> (n, width)."""
         return self.lin(spread) + self.bias  # type: ignore[no-any-return]
-
-
-class ChebyshevFilter(nn.Module):
-    """The sum over k of W_k T_k(L) x, and b; torch_geometric's `ChebConv`.
-
-    It takes the terms T_k(L) x, which several filters share.
-    """
-
-    def __init__(self, in_width: int, width: int, orders: int) -> None:
-        super().__init__()
-        self.lins = nn.ModuleList(nn.Linear(in_width, width, bias=False) for _ in range(orders))
-        self.bias = nn.Parameter(torch.zeros(width))
-        for lin in self.lins:
-            nn.init.xavier_uniform_(lin.weight)  # type: ignore[arg-type]
-
-    def forward(self, terms: Sequence[Tensor]) -> Tensor:
-        """`orders` terms (n, in) -> (n, width)."""
-        found: Tensor = self.bias
-        for lin, term in zip(self.lins, terms, strict=True):
-            found = found + lin(term)
-        return found
-
-
-def check_orders(orders: int) -> None:
-    """Raises ValueError unless there is a Chebyshev polynomial at least."""
-    if orders < 1:
-        raise ValueError(f"`orders` must be at least 1 Chebyshev polynomial: got {orders}")
 
 
 def take_weights(

@@ -7,14 +7,13 @@ scalars a node and head, and never anything an edge.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ...storage.snapshot import Snapshot
-from .base import SnapshotModel, State
+from .base import SnapshotModel, State, layer_widths
 from .operator import Propagator
 
 
@@ -26,8 +25,7 @@ class GAT(SnapshotModel):
 
     def __init__(self, widths: Sequence[int], heads: int = 2) -> None:
         super().__init__()
-        if len(widths) < 2:
-            raise ValueError(f"`widths` must name the input and an output: got {list(widths)}")
+        pairs = layer_widths(widths)
         if heads < 1:
             raise ValueError(f"`heads` must be at least 1: got {heads}")
         for width in widths[1:-1]:
@@ -39,8 +37,8 @@ class GAT(SnapshotModel):
         self.receivers = nn.ParameterList()
         self.senders = nn.ParameterList()
         self.biases = nn.ParameterList()
-        last = len(widths) - 2
-        for place, (before, after) in enumerate(pairwise(widths)):
+        last = len(pairs) - 1
+        for place, (before, after) in enumerate(pairs):
             each = after if place == last else after // heads
             self.layers.append(nn.Linear(before, heads * each, bias=False))
             self.receivers.append(nn.Parameter(torch.empty(heads, each)))

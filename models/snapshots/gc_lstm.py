@@ -6,40 +6,29 @@ one block a step goes between ranks.
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 import torch
 from torch import Tensor, nn
 
 from ...storage.snapshot import Snapshot
-from .base import SnapshotModel, State
-from .filters import ChebyshevFilter, check_orders, take_weights
+from .base import State
+from .chebyshev import ChebyshevFilter, ChebyshevModel
 from .operator import Propagator
 
 
-class GCLSTM(SnapshotModel):
+class GCLSTM(ChebyshevModel):
     """State is (h, c), output h, all (n, width); `orders` is the K of a filter.
 
     It is torch_geometric_temporal's `GCLSTM` with symmetric normalisation, which convolves h but
     not c, where the paper convolves both.
     """
 
-    def __init__(self, in_width: int, width: int, *, orders: int = 2) -> None:
-        super().__init__()
-        check_orders(orders)
-        self.width = width
-        self.orders = orders
+    def _add_gates(self, in_width: int) -> None:
+        width, orders = self.width, self.orders
         for gate in "ifco":
             setattr(self, f"conv_{gate}", ChebyshevFilter(width, width, orders))
             weight = nn.Parameter(torch.empty(in_width, width))
             setattr(self, f"W_{gate}", nn.init.xavier_uniform_(weight))
             setattr(self, f"b_{gate}", nn.Parameter(torch.zeros(1, width)))
-
-    @classmethod
-    def from_geometric_temporal(cls, layer: Any) -> Self:
-        """The model that a layer of torch_geometric_temporal is, with its weights."""
-        model = cls(layer.in_channels, layer.out_channels, orders=layer.K)
-        return take_weights(model, layer, normalization="sym", bias=True)
 
     def forward(
         self, propagator: Propagator, snapshot: Snapshot, x: Tensor, state: State = ()

@@ -10,15 +10,13 @@ travels, but it is another model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ...storage.snapshot import Snapshot
-from .base import SnapshotModel, State
+from .base import SnapshotModel, State, layer_widths, run_layers
 from .constants import Constants
 from .operator import Propagator
 
@@ -35,14 +33,13 @@ class GCN(SnapshotModel):
         self, widths: Sequence[int], *, decoupled: bool = False, cached: bool = False
     ) -> None:
         super().__init__()
-        if len(widths) < 2:
-            raise ValueError(f"`widths` must name the input and an output: got {list(widths)}")
-        self.width = widths[-1]
         if cached and decoupled:
             raise ValueError("`cached` keeps A X, which a `decoupled` model has not: give one")
+        pairs = layer_widths(widths)
+        self.width = widths[-1]
         self.decoupled, self.cached = decoupled, cached
         self._sent = Constants()
-        self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
+        self.layers = nn.ModuleList(nn.Linear(before, after) for before, after in pairs)
         for layer in self.layers:
             nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
@@ -55,9 +52,7 @@ class GCN(SnapshotModel):
             return propagator.power(snapshot, self.transform(x), len(self.layers)), ()
         for hop, layer in enumerate(self.layers):
             if hop == 0 and self.cached:
-                x = layer(
-                    self._sent.of(propagator, snapshot, x, partial(propagator.apply, snapshot, x))
-                )
+                x = layer(self._sent.apply(propagator, snapshot, x))
             else:
                 sent = functional.linear(x, layer.weight)  # type: ignore[arg-type]
                 x = propagator.apply(snapshot, sent, hop=hop) + layer.bias  # type: ignore[operator]
@@ -67,8 +62,4 @@ class GCN(SnapshotModel):
 
     def transform(self, x: Tensor) -> Tensor:
         """The layers of each node alone, which is all that `decoupled` learns."""
-        for hop, layer in enumerate(self.layers):
-            x = layer(x)
-            if hop + 1 < len(self.layers):
-                x = torch.relu(x)
-        return x
+        return run_layers(self.layers, x)

@@ -7,50 +7,33 @@ whatever carries the rows between ranks does it for two blocks a step, not for s
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 import torch
 from torch import Tensor
 
 from ...storage.snapshot import Snapshot
-from .base import SnapshotModel, State
-from .constants import Constants
-from .filters import ChebyshevFilter, check_orders, take_weights
+from .base import State
+from .chebyshev import ChebyshevFilter, ChebyshevModel
 from .operator import Propagator
 
 
-class GConvGRU(SnapshotModel):
+class GConvGRU(ChebyshevModel):
     """State and output are h (n, width); `orders` is the K of a filter, its reach plus 1.
 
     It is torch_geometric_temporal's `GConvGRU` with symmetric normalisation.
     """
 
-    def __init__(self, in_width: int, width: int, *, orders: int = 2) -> None:
-        super().__init__()
-        check_orders(orders)
-        self.width = width
-        self.orders = orders
+    def _add_gates(self, in_width: int) -> None:
+        width, orders = self.width, self.orders
         self.conv_x_z, self.conv_h_z = _pair(in_width, width, orders)
         self.conv_x_r, self.conv_h_r = _pair(in_width, width, orders)
         self.conv_x_h, self.conv_h_h = _pair(in_width, width, orders)
-        self._constants = Constants()
-
-    @classmethod
-    def from_geometric_temporal(cls, layer: Any) -> Self:
-        """The model that a layer of torch_geometric_temporal is, with its weights."""
-        model = cls(layer.in_channels, layer.out_channels, orders=layer.K)
-        return take_weights(model, layer, normalization="sym", bias=True)
 
     def forward(
         self, propagator: Propagator, snapshot: Snapshot, x: Tensor, state: State = ()
     ) -> tuple[Tensor, State]:
         """(n, in_width) -> (n, width); without a state h is 0."""
         (h,) = state or (x.new_zeros(len(x), self.width),)
-
-        def spread() -> list[Tensor]:
-            return propagator.chebyshev(snapshot, x, self.orders)
-
-        of_x = self._constants.of(propagator, snapshot, x, spread)
+        of_x = self._constants.chebyshev(propagator, snapshot, x, self.orders)
         of_h = propagator.chebyshev(snapshot, h, self.orders)
         update = torch.sigmoid(self.conv_x_z(of_x) + self.conv_h_z(of_h))
         reset = torch.sigmoid(self.conv_x_r(of_x) + self.conv_h_r(of_h))

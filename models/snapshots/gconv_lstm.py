@@ -5,19 +5,16 @@ The four filters of x share one block of terms, computed once a snapshot, and th
 
 from __future__ import annotations
 
-from typing import Any, Self
-
 import torch
 from torch import Tensor, nn
 
 from ...storage.snapshot import Snapshot
-from .base import SnapshotModel, State
-from .constants import Constants
-from .filters import ChebyshevFilter, check_orders, take_weights
+from .base import State
+from .chebyshev import ChebyshevFilter, ChebyshevModel
 from .operator import Propagator
 
 
-class GConvLSTM(SnapshotModel):
+class GConvLSTM(ChebyshevModel):
     """State is (h, c), output h, all (n, width); `orders` is the K of a filter.
 
     It is torch_geometric_temporal's `GConvLSTM` with symmetric normalisation.
@@ -27,11 +24,8 @@ class GConvLSTM(SnapshotModel):
     w_c_f: nn.Parameter
     w_c_o: nn.Parameter
 
-    def __init__(self, in_width: int, width: int, *, orders: int = 2) -> None:
-        super().__init__()
-        check_orders(orders)
-        self.width = width
-        self.orders = orders
+    def _add_gates(self, in_width: int) -> None:
+        width, orders = self.width, self.orders
         for gate in "ifco":
             setattr(self, f"conv_x_{gate}", ChebyshevFilter(in_width, width, orders))
             setattr(self, f"conv_h_{gate}", ChebyshevFilter(width, width, orders))
@@ -39,24 +33,13 @@ class GConvLSTM(SnapshotModel):
             if gate != "c":
                 peephole = nn.Parameter(torch.empty(1, width))
                 setattr(self, f"w_c_{gate}", nn.init.xavier_uniform_(peephole))
-        self._constants = Constants()
-
-    @classmethod
-    def from_geometric_temporal(cls, layer: Any) -> Self:
-        """The model that a layer of torch_geometric_temporal is, with its weights."""
-        model = cls(layer.in_channels, layer.out_channels, orders=layer.K)
-        return take_weights(model, layer, normalization="sym", bias=True)
 
     def forward(
         self, propagator: Propagator, snapshot: Snapshot, x: Tensor, state: State = ()
     ) -> tuple[Tensor, State]:
         """(n, in_width) -> (n, width); without a state h and c are 0."""
         h, c = state or (x.new_zeros(len(x), self.width), x.new_zeros(len(x), self.width))
-
-        def spread() -> list[Tensor]:
-            return propagator.chebyshev(snapshot, x, self.orders)
-
-        of_x = self._constants.of(propagator, snapshot, x, spread)
+        of_x = self._constants.chebyshev(propagator, snapshot, x, self.orders)
         of_h = propagator.chebyshev(snapshot, h, self.orders)
 
         def raw(gate: str) -> Tensor:

@@ -80,15 +80,10 @@ class MPNNLSTM(SnapshotModel):
         self, propagator: Propagator, snapshots: Sequence[Snapshot], xs: Sequence[Tensor]
     ) -> Tensor:
         """What the LSTMs read: (T, n, 2 hidden)."""
-        first = []
-        for snapshot, x in zip(snapshots, xs, strict=True):
-            spread = self._constants.of(
-                propagator,
-                snapshot,
-                x,
-                lambda s=snapshot, x=x: propagator.apply(s, x),  # type: ignore[misc]
-            )
-            first.append(self.convolution_1(spread))
+        first = [
+            self.convolution_1(self._constants.apply(propagator, snapshot, x))
+            for snapshot, x in zip(snapshots, xs, strict=True)
+        ]
         z_1 = self._settle(propagator, snapshots, torch.stack(first), self.batch_norm_1)
         second = [
             propagator.apply(snapshot, self.convolution_2.lin(z), hop=1) + self.convolution_2.bias

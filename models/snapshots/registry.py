@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ...stream.errors import did_you_mean
+from ...stream.errors import did_you_mean, unknown_name
 from .base import SnapshotModel
 from .evolve_gcn import EvolveGCNH, EvolveGCNO
 from .gat import GAT
@@ -66,9 +66,7 @@ def snapshot_options(name: str) -> dict[str, Any]:
     {'orders': 2}
     """
     if name not in SNAPSHOT_MODELS:
-        hint = did_you_mean(name, SNAPSHOT_MODELS)
-        text = f"`model` must be one of {', '.join(SNAPSHOT_MODELS)}: got {name!r}"
-        raise ValueError(f"{text}; {hint}" if hint else text)
+        raise unknown_name("model", name, [*SNAPSHOT_MODELS])
     found = inspect.signature(SNAPSHOT_MODELS[name]).parameters.values()
     return {p.name: p.default for p in found if p.kind is p.KEYWORD_ONLY}
 

@@ -6,13 +6,12 @@ The mean is over in-neighbours; a node without any gets 0 there, as in torch_geo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from ...storage.snapshot import Snapshot
-from .base import SnapshotModel, State
+from .base import SnapshotModel, State, layer_widths
 from .operator import Propagator
 
 
@@ -21,10 +20,8 @@ class SAGE(SnapshotModel):
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
-        if len(widths) < 2:
-            raise ValueError(f"`widths` must name the input and an output: got {list(widths)}")
+        pairs = layer_widths(widths)
         self.width = widths[-1]
-        pairs = list(pairwise(widths))
         self.selves = nn.ModuleList(nn.Linear(before, after) for before, after in pairs)
         self.others = nn.ModuleList(nn.Linear(before, after, bias=False) for before, after in pairs)
 

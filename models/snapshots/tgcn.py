@@ -41,9 +41,7 @@ class TGCN(SnapshotModel):
     ) -> tuple[Tensor, State]:
         """(n, in_width) -> (n, width); without a state h is 0."""
         (h,) = state or (x.new_zeros(len(x), self.width),)
-        spread = self._constants.of(
-            propagator, snapshot, x, lambda: propagator.apply(snapshot, x)
-        )  # (n, in_width)
+        spread = self._constants.apply(propagator, snapshot, x)  # (n, in_width)
         h = self.step(spread, h)
         return h, (h,)
 
@@ -90,9 +88,7 @@ class A3TGCN(SnapshotModel):
     ) -> tuple[Tensor, State]:
         """(n, in_width) -> (n, width); without a state h is 0."""
         (h,) = state or (x.new_zeros(len(x), self.width),)
-        spread = self._constants.of(
-            propagator, snapshot, x, lambda: propagator.apply(snapshot, x)
-        )  # (n, in_width)
+        spread = self._constants.apply(propagator, snapshot, x)  # (n, in_width)
         parts = torch.cat(spread.chunk(self.periods, 1))  # (periods n, in_width / periods)
         each = self.base_tgcn.step(parts, h.repeat(self.periods, 1))
         each = each.view(self.periods, len(h), self.width)

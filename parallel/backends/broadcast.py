@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from ...storage.snapshot import Snapshot
 from ...storage.sparse import Normalisation, SparseMatrix
 from ..comm import ALONE, Comm, gather_rows
 from .ownership import Ownership
-from .partition import chunk
+from .partition import chunk, most_nodes
 from .propagator import Propagator
-from .sparse import attend, heads_of, multiply
+from .sparse import attend_to_all, multiply
 
 PURPOSE = "blocks"
 
@@ -36,8 +35,7 @@ class BroadcastPropagator(Propagator):
     @classmethod
     def of(cls, snapshots: Sequence[Snapshot], comm: Comm = ALONE, **options: Any) -> Self:
         """Equal runs of nodes."""
-        num_nodes = max((snapshot.num_nodes for snapshot in snapshots), default=0)
-        return cls(chunk(num_nodes, comm.size), comm, **options)
+        return cls(chunk(most_nodes(snapshots), comm.size), comm, **options)
 
     def planned_bytes(self, widths: Sequence[int], *, itemsize: int = 4) -> int:
         """What exchanges of these widths move there and back, over all ranks: 2 (N-1) V d b."""
@@ -48,20 +46,19 @@ class BroadcastPropagator(Propagator):
     ) -> Tensor:
         """A x: (n, d) -> (n, d)."""
         self.check(snapshot)
-        whole = gather_rows(self.comm, x, self.ownership.sizes, PURPOSE)  # (V, d)
-        return multiply(self._local(snapshot.matrix(how)), whole)
+        return multiply(self._local(snapshot.matrix(how)), self._gather(x))
 
     def attend(
         self, snapshot: Snapshot, z: Tensor, receiver: Tensor, sender: Tensor, *, hop: int = 0
     ) -> Tensor:
         """Additive attention: (n, h, d) -> (n, h, d); values and scalars travel together."""
         self.check(snapshot)
-        heads, width = z.shape[1], z.shape[2]
-        rows = torch.cat((z.flatten(1), sender), 1)
-        whole = gather_rows(self.comm, rows, self.ownership.sizes, PURPOSE)  # (V, .)
-        values, scalars = whole[:, : heads * width], whole[:, heads * width :]
         matrix = self._local(snapshot.matrix("loops"))
-        return attend(matrix, values, receiver, scalars, heads_of(heads, width)).view(z.shape)
+        return attend_to_all(matrix, z, receiver, sender, self._gather)
+
+    def _gather(self, x: Tensor) -> Tensor:
+        """The rows of all nodes, rank by rank, with gradients: (n, d) -> (V, d)."""
+        return gather_rows(self.comm, x, self.ownership.sizes, PURPOSE)
 
     def _local(self, matrix: SparseMatrix) -> SparseMatrix:
         """Own rows x all columns, in the order in which blocks are gathered."""

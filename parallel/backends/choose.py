@@ -20,7 +20,7 @@ import numpy as np
 from ...storage.snapshot import Snapshot
 from .halo import wanted
 from .ownership import Ownership, cut
-from .partition import chunk, edges_of, imbalance, metis, union
+from .partition import chunk, edges_of, imbalance, metis, most_nodes, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def choose(
         return Choice("single", "one rank holds everything, and nothing travels")
     rates = Rates() if rates is None else rates
     given = list(snapshots), ranks, list(widths), rates, itemsize
-    num_nodes = max(snapshot.num_nodes for snapshot in snapshots)
-    found = [_tensor(*given), _halo(*given, chunk(num_nodes, ranks), "chunk")]
+    runs = chunk(most_nodes(snapshots), ranks)
+    found = [_tensor(*given), _halo(*given, runs, "chunk")]
     if find_spec("pymetis") is not None:
         together = metis(union(snapshots), ranks, weigh_edges=len(snapshots) > 1)
         found.append(_halo(*given, together, "metis"))

@@ -28,7 +28,7 @@ class FullGraph:
         optimiser: torch.optim.Optimizer,
     ) -> None:
         if snapshot.target is None:
-            raise ValueError("the snapshot has no `target` to learn")
+            raise ValueError("the snapshot must have a `target`, one class a node, to learn")
         if not train.any():
             raise ValueError("`train` must name at least one node")
         self.propagator, self.model, self.snapshot = propagator, model, snapshot

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,9 +22,9 @@ from ...storage.sparse import Normalisation, SparseMatrix
 from ...stream import Int64
 from ..comm import ALONE, Comm
 from .ownership import Ownership
-from .partition import chunk, from_first, metis, union
+from .partition import chunk, from_first, metis, most_nodes, union
 from .propagator import Propagator, exchange_rows
-from .sparse import attend, heads_of, multiply
+from .sparse import attend_to_all, multiply
 
 Partition = Literal["chunk", "metis"]
 
@@ -104,9 +105,8 @@ class HaloPropagator(Propagator):
         Raises:
             ValueError: if `partition` is neither.
         """
-        num_nodes = max((snapshot.num_nodes for snapshot in snapshots), default=0)
         if partition == "chunk":
-            return cls(chunk(num_nodes, comm.size), comm, **options)
+            return cls(chunk(most_nodes(snapshots), comm.size), comm, **options)
         if partition != "metis":
             raise ValueError(f"`partition` must be chunk or metis: got {partition!r}")
         first = None
@@ -146,10 +146,8 @@ class HaloPropagator(Propagator):
         """Additive attention: (n, h, d) -> (n, h, d); values and scalars travel together."""
         self.check(snapshot)
         halo, matrix = self._plan(snapshot.matrix("loops"))
-        heads, width = z.shape[1], z.shape[2]
-        rows = halo.exchange(self.comm, torch.cat((z.flatten(1), sender), 1))  # (n + halo, .)
-        values, scalars = rows[:, : heads * width], rows[:, heads * width :]
-        return attend(matrix, values, receiver, scalars, heads_of(heads, width)).view(z.shape)
+        exchange = partial(halo.exchange, self.comm)
+        return attend_to_all(matrix, z, receiver, sender, exchange)
 
     def _halo(self, matrix: SparseMatrix) -> tuple[Halo, int]:
         if matrix.version not in self._halos:

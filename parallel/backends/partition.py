@@ -20,13 +20,13 @@ from .ownership import Ownership
 LARGEST = 1_000  # METIS counts in whole numbers: the largest weight becomes this one
 
 
-def chunk(num_nodes: int, size: int, shares: Sequence[float] | None = None) -> Ownership:
-    """Runs of nodes, equally many for each of `size` ranks unless `shares` say otherwise.
+def chunk(num_nodes: int, size: int) -> Ownership:
+    """Runs of nodes, equally many for each of `size` ranks.
 
     >>> [rows.tolist() for rows in chunk(5, 2).rows]
     [[0, 1, 2], [3, 4]]
     """
-    return Ownership.contiguous(num_nodes, [1.0] * size if shares is None else shares)
+    return Ownership.contiguous(num_nodes, [1.0] * size)
 
 
 def metis(
@@ -115,13 +115,17 @@ def _at_least(weight: Float64, least: int) -> Int64:
     return np.maximum(np.rint(weight).astype(np.int64), least)
 
 
+def most_nodes(snapshots: Sequence[Snapshot]) -> int:
+    """How many nodes the largest snapshot has; 0 of none."""
+    return max((snapshot.num_nodes for snapshot in snapshots), default=0)
+
+
 def union(snapshots: Sequence[Snapshot]) -> SparseMatrix:
     """One matrix of the largest snapshot's size: A[v, u] counts those that have the edge u -> v."""
-    num_nodes = max((snapshot.num_nodes for snapshot in snapshots), default=0)
     matrices = [snapshot.adjacency for snapshot in snapshots]
     src = np.concatenate([np.zeros(0, np.int64), *(m.indices for m in matrices)])
     dst = np.concatenate([np.zeros(0, np.int64), *(m.row_of for m in matrices)])
-    return SparseMatrix.from_edges(src, dst, num_nodes)
+    return SparseMatrix.from_edges(src, dst, most_nodes(snapshots))
 
 
 def edges_of(matrix: SparseMatrix, ownership: Ownership) -> Int64:

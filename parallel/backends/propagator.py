@@ -21,6 +21,7 @@ from ...stream import Int64
 from ..comm import ALONE, Comm, agree
 from ..sharing import sum_gradients
 from .ownership import Ownership
+from .partition import most_nodes
 
 
 class Propagator(ABC):
@@ -40,8 +41,8 @@ class Propagator(ABC):
     @classmethod
     def of(cls, snapshots: Sequence[Snapshot], comm: Comm = ALONE, **options: Any) -> Self:
         """The backend for these snapshots; nodes are dealt out one by one."""
-        num_nodes = max((snapshot.num_nodes for snapshot in snapshots), default=0)
-        return cls(Ownership.round_robin(num_nodes, comm.size), comm, **options)
+        ownership = Ownership.round_robin(most_nodes(snapshots), comm.size)
+        return cls(ownership, comm, **options)
 
     @property
     def own(self) -> Int64:

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ...storage.snapshot import Snapshot
-from ...stream.errors import did_you_mean
+from ...stream.errors import did_you_mean, unknown_name
 from ..comm import ALONE, Comm
 from .propagator import Propagator
 
@@ -40,9 +40,7 @@ def make_propagator(
             ranks.
     """
     if name not in _HOMES:
-        hint = did_you_mean(name, BACKENDS)
-        text = f"`backend` must be one of {', '.join(BACKENDS)}: got {name!r}"
-        raise ValueError(f"{text}; {hint}" if hint else text)
+        raise unknown_name("backend", name, BACKENDS)
     module, kind = _HOMES[name]
     found: type[Propagator] = getattr(import_module(f".{module}", __package__), kind)
     known = _options_of(found)

@@ -7,6 +7,7 @@ sparse product takes the place of the loops.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from torch import Tensor
 from ...storage.sparse import SparseMatrix
 from ...stream import Int64
 from . import kernels
+
+SLOPE = 0.2  # of the leaky rectifier, as in the GAT paper
 
 
 def multiply(matrix: SparseMatrix, x: Tensor) -> Tensor:
@@ -81,7 +84,6 @@ def attend(
     receiver: Tensor,
     sender: Tensor,
     head_of: Int64,
-    slope: float = 0.2,
 ) -> Tensor:
     """Additive attention over the entries of each row: (columns, c) -> (rows, c).
 
@@ -90,16 +92,35 @@ def attend(
     (rows, h), `sender` (columns, h), and `head_of` (c,) says to which head each column of x
     belongs.  Rows without entries get 0.
     """
-    return weigh(matrix, attention(matrix, receiver, sender, slope), x, head_of)
+    return weigh(matrix, attention(matrix, receiver, sender), x, head_of)
 
 
-def attention(matrix: SparseMatrix, receiver: Tensor, sender: Tensor, slope: float = 0.2) -> Tensor:
+def attend_to_all(
+    matrix: SparseMatrix,
+    z: Tensor,
+    receiver: Tensor,
+    sender: Tensor,
+    exchange: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """`attend` where others hold some of the rows: (n, h, d) -> (rows, h, d).
+
+    `exchange` gives a row for each column of the matrix, (n, .) -> (columns, .); values and the
+    scalars of `sender` (n, h) go through it together.  `receiver` is (rows, h).
+    """
+    heads, width = z.shape[1], z.shape[2]
+    rows = exchange(torch.cat((z.flatten(1), sender), 1))  # (columns, h d + h)
+    values, scalars = rows[:, : heads * width], rows[:, heads * width :]
+    found = attend(matrix, values, receiver, scalars, heads_of(heads, width))  # (rows, h d)
+    return found.view(len(found), heads, width)
+
+
+def attention(matrix: SparseMatrix, receiver: Tensor, sender: Tensor) -> Tensor:
     """The weights of `attend`, which can be used more than once: (nnz, h).
 
     A gradient that several ranks have parts of can be added up on this side or on the other: the
     way back is linear.
     """
-    found: Tensor = _Attention.apply(receiver, sender, matrix, slope)  # type: ignore[no-untyped-call]
+    found: Tensor = _Attention.apply(receiver, sender, matrix)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -114,26 +135,24 @@ def weigh(matrix: SparseMatrix, alpha: Tensor, x: Tensor, head_of: Int64) -> Ten
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, receiver: Tensor, sender: Tensor, matrix: SparseMatrix, slope: float
-    ) -> Tensor:
+    def forward(ctx: Any, receiver: Tensor, sender: Tensor, matrix: SparseMatrix) -> Tensor:
         receiver, sender = (given.detach().contiguous() for given in (receiver, sender))
         alpha = receiver.new_empty((matrix.num_edges, receiver.shape[1]))
         csr = matrix.indptr, matrix.indices
-        kernels.attention(*csr, _numpy(receiver), _numpy(sender), slope, _numpy(alpha))
-        ctx.how = matrix, slope
+        kernels.attention(*csr, _numpy(receiver), _numpy(sender), SLOPE, _numpy(alpha))
+        ctx.matrix = matrix
         ctx.save_for_backward(receiver, sender, alpha)
         return alpha
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        matrix, slope = ctx.how
+        matrix = ctx.matrix
         receiver, sender, alpha = ctx.saved_tensors
         by_receiver, by_sender = torch.empty_like(receiver), torch.zeros_like(sender)
-        given = (receiver, sender, slope, alpha, grads[0].contiguous(), by_receiver, by_sender)
+        given = (receiver, sender, SLOPE, alpha, grads[0].contiguous(), by_receiver, by_sender)
         arrays = [_numpy(value) if isinstance(value, Tensor) else value for value in given]
         kernels.attention_back(matrix.indptr, matrix.indices, *arrays)
-        return by_receiver, by_sender, None, None
+        return by_receiver, by_sender, None
 
 
 class _Weigh(torch.autograd.Function):

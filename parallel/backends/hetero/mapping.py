@@ -24,7 +24,7 @@ from .resources import Group, Resources, tree
 HASTE = 0.5  # how far shares follow what they were off: the power eta
 LEAST = 1e-3  # of the mean share
 ROUNDS = 4
-PASSES = 3
+PASSES = 3  # over all nodes, when single ones are moved
 MOST = 5_000  # in-neighbours of a node that may be moved alone
 
 
@@ -119,13 +119,7 @@ def with_feedback(
     return best
 
 
-def refined(
-    matrix: SparseMatrix,
-    mapping: Mapping,
-    resources: Resources,
-    load: Load,
-    passes: int = PASSES,
-) -> Mapping:
+def refined(matrix: SparseMatrix, mapping: Mapping, resources: Resources, load: Load) -> Mapping:
     """Single nodes go to neighbouring parts while that makes the busiest less so; never worse."""
     size = resources.size
     owner = mapping.ownership.owner.copy()
@@ -138,7 +132,7 @@ def refined(
     cost = node_weight(matrix, load) * sum(map(load.edge_work, hops))
     work = np.bincount(owner, weights=cost, minlength=size)
     busy = work / resources.speed + ((rows + rows.T) * trip).sum(1)
-    for _ in range(passes):
+    for _ in range(PASSES):
         csr = matrix.indptr, matrix.indices
         if not kernels.move_nodes(*csr, cost, resources.speed, trip, owner, uses, busy, MOST):
             break

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..halo import PURPOSE
 from ..ownership import Ownership
 from ..partition import from_first, union
 from ..propagator import Propagator, exchange_rows
-from ..sparse import attend, heads_of, multiply
+from ..sparse import attend_to_all, multiply
 from .mapping import map_nodes
 from .migration import make_plan
 from .plan import Load, Plan, Stage
@@ -189,12 +190,8 @@ class HeteroPropagator(Propagator):
     ) -> Tensor:
         """Additive attention, with rows as in `apply`: (taken, h, d) -> (given, h, d)."""
         route, matrix = self._local(snapshot, "loops", hop, len(z))
-        heads, width = z.shape[1], z.shape[2]
-        rows = route.exchange(self.comm, torch.cat((z.flatten(1), sender), 1))  # (columns, .)
-        values, scalars = rows[:, : heads * width], rows[:, heads * width :]
-        given = receiver[: len(route.rows)]
-        found = attend(matrix, values, given, scalars, heads_of(heads, width))
-        return found.view(len(route.rows), heads, width)
+        given, exchange = receiver[: len(route.rows)], partial(route.exchange, self.comm)
+        return attend_to_all(matrix, z, given, sender, exchange)
 
     def _local(
         self, snapshot: Snapshot, how: Normalisation, hop: int, length: int

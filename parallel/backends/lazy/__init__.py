@@ -1,10 +1,10 @@
 """Lazy message passing (RETEXO): stages trained one after the other, one exchange of rows each."""
 
+from .asked import link_parts
 from .clients import Clients, simulate_clients, tree_bytes
 from .costs import NETWORKS, Network, Shape, end_to_end_bytes, lazy_bytes, traffic_ratio
 from .delta import DeltaHalo, Stale
 from .engine import LazyTrainer
-from .links import link_parts
 from .part import Part
 from .propagator import LazyPropagator
 from .settings import LazySettings

@@ -21,7 +21,7 @@ from ...comm import ALONE, Comm
 from .costs import Shape
 from .delta import DeltaHalo, Stale
 from .gate import Gate
-from .goals import Classes, Goal, Sample
+from .goals import Classes, Goal, Sample, View
 from .links import Links, PairHead
 from .part import USES, LocalGraph, Part, Use, degrees
 from .settings import ROUNDED, LazySettings
@@ -110,7 +110,7 @@ class LazyTrainer:
         late: Collection[int] = (),
     ) -> None:
         if sample is not None and (settings.local_steps > 1 or part.pairs is not None):
-            raise ValueError("`sample` is for classes, and for `local_steps` of 1")
+            raise ValueError("`sample` is for classes, and for `local_steps` of 1: leave it out")
         if late and delta is None:
             raise ValueError("`late` ranks need a `delta`, which keeps the rows that came before")
         if any(not 0 <= rank < comm.size for rank in late):
@@ -155,14 +155,14 @@ class LazyTrainer:
             raise ValueError(f"`stage` must be at most {self.done}, the next one: got {stage}")
         if stage == len(self._inputs):
             self._inputs.append(self._fetch(stage))
-        module, inputs = self.stages[stage], self._inputs[stage]
+        module = self.stages[stage]
         grown = stage in self._known
         if not grown:
             set_weights(module, self.gate.weights(flat_weights(module)))
             self._known.add(stage)
         for parameter in module.parameters():
             parameter.requires_grad_(True)
-        history = self._rounds(stage, module, inputs, rounds or self.settings.rounds)
+        history = self._rounds(self._view(stage), rounds or self.settings.rounds)
         history.grown = grown
         for parameter in module.parameters():
             parameter.requires_grad_(False)
@@ -227,13 +227,16 @@ class LazyTrainer:
         with torch.no_grad():
             return module(inputs) if self.settings.payload == "logits" else module.hidden(inputs)
 
-    def _rounds(self, stage: int, module: Stage, inputs: Inputs, rounds: int) -> History:
-        settings, gate = self.settings, self.gate
+    def _view(self, stage: int) -> View:
+        return View(stage, self.stages[stage], self._inputs[stage], self._rows[stage])
+
+    def _rounds(self, view: View, rounds: int) -> History:
+        settings, gate, stage, module = self.settings, self.gate, view.stage, view.module
         history = History()
         best = Best(history, settings.patience)
         optimiser = make_optimiser([module], settings)
-        rows, parameters = self._rows[stage], count_parameters(module)
-        lesson = self.goal.lesson(stage, module, inputs, rows)
+        parameters = count_parameters(module)
+        lesson = self.goal.lesson(view)
         start = flat_weights(module)  # the same on all ranks
         for turn in range(rounds):
             is_last = turn + 1 == rounds
@@ -255,7 +258,7 @@ class LazyTrainer:
                     self.sums[stage] += 1
             history.rounds += 1
             if is_last or (turn + 1) % settings.every == 0:
-                found = self.goal.judge(module, inputs, rows, "val")
+                found = self.goal.judge(view, "val")
                 if not evaluate(gate, history, best, loss, found, self.sizes, [module]):
                     break
         set_weights(module, best.weights[0])
@@ -289,9 +292,8 @@ class LazyTrainer:
         """
         if not isinstance(self.goal, Links):
             raise ValueError("classes are asked for, not links: `predict` them")
-        stage = self._newest()
-        given = self.stages[stage], self._inputs[stage], self._rows[stage]
-        return self.goal.score(*given, np.asarray(src, np.int64), np.asarray(dst, np.int64))
+        ends = np.asarray(src, np.int64), np.asarray(dst, np.int64)
+        return self.goal.score(self._view(self._newest()), *ends)
 
     def accuracy(self, which: Bool | Use) -> float:
         """The share of right answers over all ranks.
@@ -312,9 +314,8 @@ class LazyTrainer:
         return self._judge(use)[1]
 
     def _judge(self, use: Use) -> tuple[float, float]:
-        stage, count = self._newest(), self.sizes[USES.index(use)]
-        given = self.stages[stage], self._inputs[stage], self._rows[stage], use
-        sums = torch.tensor(self.goal.judge(*given), dtype=torch.float64)
+        view, count = self._view(self._newest()), self.sizes[USES.index(use)]
+        sums = torch.tensor(self.goal.judge(view, use), dtype=torch.float64)
         right, wrong = self.gate.metrics(sums).tolist()
         return (right / count, wrong / count) if count else (float("nan"), float("nan"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -17,12 +18,22 @@ from torch.nn import functional
 
 from ....stream import Bool, Int64
 from .gate import Gate
-from .part import USES, Part, Use
+from .part import Part, Use
 from .settings import LazySettings
-from .stages import Inputs, Stage, dropout
+from .stages import Drop, Inputs, Stage, dropout
 
 Sample: TypeAlias = Callable[[int, int], Bool]
 """For a stage and a round, which of the training nodes take part."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class View:
+    """A stage, and all that this rank sees for it."""
+
+    stage: int
+    module: Stage
+    inputs: Inputs  # for all own rows
+    rows: Tensor  # (n + h, w) own and halo, as they came for the stage
 
 
 class Goal(ABC):
@@ -32,18 +43,18 @@ class Goal(ABC):
     settings: LazySettings
 
     @abstractmethod
-    def lesson(self, stage: int, module: Stage, inputs: Inputs, rows: Tensor) -> Lesson:
-        """What a stage learns from, given its inputs and the rows that came for it: (n + h, w)."""
+    def lesson(self, view: View) -> Lesson:
+        """What a stage learns from."""
 
     @abstractmethod
-    def judge(self, module: Stage, inputs: Inputs, rows: Tensor, use: Use) -> tuple[float, float]:
+    def judge(self, view: View, use: Use) -> tuple[float, float]:
         """Right answers, and the sum of their losses, of this rank."""
 
     @abstractmethod
     def count(self) -> tuple[int, int, int]:
         """How many answers this rank gives, by use; those that two ranks give half each, twice."""
 
-    def drop_of(self, stage: int, turn: int) -> Callable[[Tensor, Int64], Tensor] | None:
+    def drop_of(self, stage: int, turn: int) -> Drop | None:
         """The dropout of a round."""
         return dropout(self.settings.dropout, self.settings.seed, stage, turn)
 
@@ -67,20 +78,19 @@ class Classes(Goal):
         self.part, self.settings, self.sample = part, settings, sample
         self.sizes = count_nodes(part, gate)
 
-    def lesson(self, stage: int, module: Stage, inputs: Inputs, rows: Tensor) -> Lesson:
+    def lesson(self, view: View) -> Lesson:
         """The training nodes."""
-        return _ClassLesson(self, stage, module, inputs)
+        return _ClassLesson(self, view)
 
-    def judge(self, module: Stage, inputs: Inputs, rows: Tensor, use: Use) -> tuple[float, float]:
+    def judge(self, view: View, use: Use) -> tuple[float, float]:
         """How many nodes got their class, and the cross-entropy."""
         chosen = np.flatnonzero(getattr(self.part, use))
         with torch.no_grad():
-            return judged(module(inputs.take(chosen)), self.labels(chosen))
+            return judged(view.module(view.inputs.take(chosen)), self.labels(chosen))
 
     def count(self) -> tuple[int, int, int]:
         """Nodes by use."""
-        train, val, test = (int(getattr(self.part, use).sum()) for use in USES)
-        return train, val, test
+        return count_own(self.part)
 
     def labels(self, rows: Int64) -> Tensor:
         """The classes of own rows: (m,)."""
@@ -88,19 +98,20 @@ class Classes(Goal):
 
 
 class _ClassLesson(Lesson):
-    def __init__(self, goal: Classes, stage: int, module: Stage, inputs: Inputs) -> None:
-        self.goal, self.stage, self.module, self.whole = goal, stage, module, inputs
+    def __init__(self, goal: Classes, view: View) -> None:
+        self.goal, self.view = goal, view
         self.rows = np.flatnonzero(goal.part.train)
-        self.inputs, self.labels = inputs.take(self.rows), goal.labels(self.rows)
+        self.inputs, self.labels = view.inputs.take(self.rows), goal.labels(self.rows)
         self.share = len(self.rows) / goal.sizes[0]
 
     def loss(self, turn: int) -> Tensor:
         """Over all training nodes, or those that are sampled."""
-        goal, inputs, labels, count = self.goal, self.inputs, self.labels, self.goal.sizes[0]
+        goal, view, inputs, labels = self.goal, self.view, self.inputs, self.labels
+        count = goal.sizes[0]
         if goal.sample is not None:
-            some = self.rows[goal.sample(self.stage, turn)[self.rows]]
-            inputs, labels, count = self.whole.take(some), goal.labels(some), len(some)
-        return loss_of(self.module(inputs, goal.drop_of(self.stage, turn)), labels, count)
+            some = self.rows[goal.sample(view.stage, turn)[self.rows]]
+            inputs, labels, count = view.inputs.take(some), goal.labels(some), len(some)
+        return loss_of(view.module(inputs, goal.drop_of(view.stage, turn)), labels, count)
 
 
 def count_nodes(part: Part, gate: Gate) -> tuple[int, int, int]:
@@ -109,11 +120,24 @@ def count_nodes(part: Part, gate: Gate) -> tuple[int, int, int]:
     Raises:
         ValueError: if there are none to train on or none to choose by.
     """
-    own = torch.tensor([int(mask.sum()) for mask in (part.train, part.val, part.test)])
-    train, val, test = gate.counts(own).tolist()
+    return count_all(gate, count_own(part), "nodes")
+
+
+def count_own(part: Part) -> tuple[int, int, int]:
+    """How many own nodes are trained on, chosen by and tested on."""
+    return int(part.train.sum()), int(part.val.sum()), int(part.test.sum())
+
+
+def count_all(gate: Gate, own: tuple[int, int, int], what: str) -> tuple[int, int, int]:
+    """The sums over the ranks of what each has to train on, to choose by and to test on.
+
+    Raises:
+        ValueError: if there is none to train on or none to choose by; it says of `what`.
+    """
+    train, val, test = gate.counts(torch.tensor(own)).tolist()
     if not train or not val:
         raise ValueError(
-            f"some nodes must be trained on, and some chosen by: got {train} and {val}"
+            f"some {what} must be trained on, and some chosen by: got {train} and {val}"
         )
     return train, val, test
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,15 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ....storage.counter import uniform
-from ....storage.snapshot import Snapshot
-from ....storage.sparse import Float64, SparseMatrix, holds
+from ....storage.sparse import Float64, holds
 from ....stream import Int64
-from ..ownership import Ownership
 from .gate import Gate
-from .goals import Goal, Lesson
+from .goals import Goal, Lesson, View, count_all
 from .part import USES, LocalGraph, Pairs, Part, Use
 from .settings import LazySettings, Negatives
-from .stages import Drop, Inputs, Stage
+from .stages import Drop
 
 TURNS = 8  # of drawing anew where what was drawn is no negative; then there is none
 
@@ -60,8 +58,9 @@ class Halves:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Drawn:
-    """Negatives: k destinations for each of m halves."""
+    """Pairs with their negatives: k destinations for each of m halves."""
 
+    half: Halves
     place: Int64  # (m, k) among own and halo rows
     weight: Float64  # (m, k) 0: none was found
 
@@ -92,28 +91,24 @@ class Links(Goal):
         self._keys = np.unique(part.pairs.src * self.num_rows + part.pairs.dst)
         self._pools = {end: _Pool.of(self, part.pairs, own_only=not end) for end in (True, False)}
         self.halves = {use: self._of(use) for use in USES}
-        train, val, test = (n // 2 for n in gate.counts(torch.tensor(self.count())).tolist())
-        if not train or not val:
-            raise ValueError(
-                f"some links must be trained on, and some chosen by: got {train} and {val}"
-            )
-        self.sizes = train, val, test
+        train, val, test = count_all(gate, self.count(), "links")
+        self.sizes = train // 2, val // 2, test // 2  # of links, whose halves were counted
 
     def count(self) -> tuple[int, int, int]:
         """Halves by use."""
         train, val, test = (sum(len(half.src) for half in self.halves[use]) for use in USES)
         return train, val, test
 
-    def lesson(self, stage: int, module: Stage, inputs: Inputs, rows: Tensor) -> Lesson:
+    def lesson(self, view: View) -> Lesson:
         """The training links."""
-        return _LinkLesson(self, stage, module, inputs, rows)
+        return _LinkLesson(self, view)
 
-    def judge(self, module: Stage, inputs: Inputs, rows: Tensor, use: Use) -> tuple[float, float]:
+    def judge(self, view: View, use: Use) -> tuple[float, float]:
         """The share of its `local` negatives that a link is scored above (ties half), added up."""
         right, wrong = 0.0, 0.0
         drawn = [self.draw(half, f"negatives {use}", "local") for half in self.halves[use]]
         with torch.no_grad():
-            scores = self.scores(module, inputs, rows, self.halves[use], drawn)
+            scores = self.scores(view, drawn)
         for (link, others), one in zip(scores, drawn, strict=True):
             weight = torch.from_numpy(one.weight).to(link.dtype)
             above = (link[:, None] > others).double() + 0.5 * (link[:, None] == others).double()
@@ -150,28 +145,21 @@ class Links(Goal):
             heavy = np.ones(len(rows)) if is_local else self.width / size[rows]
             found[rows] = np.where(new, self.number[nodes], found[rows])
             weight[rows] = np.where(new, heavy[:, None], weight[rows])
-        return Drawn(found, weight)
+        return Drawn(half, found, weight)
 
     def scores(
-        self,
-        module: Stage,
-        inputs: Inputs,
-        rows: Tensor,
-        halves: Sequence[Halves],
-        drawn: Sequence[Drawn],
-        drop: Drop | None = None,
+        self, view: View, drawn: Sequence[Drawn], drop: Drop | None = None
     ) -> list[tuple[Tensor, Tensor]]:
         """Of links (m,) and of their negatives (m, k), which are 0 where there is none."""
-        head = module.head
+        head, rows = view.module.head, view.rows
         assert isinstance(head, PairHead)
-        needed = [half.own for half in halves]
-        needed += [
-            d.place[d.weight > 0] for h, d in zip(halves, drawn, strict=True) if not h.of_source
-        ]
+        needed = [one.half.own for one in drawn]
+        needed += [one.place[one.weight > 0] for one in drawn if not one.half.of_source]
         own = np.unique(np.concatenate(needed))  # (u,) own rows whose outputs are needed
-        output = module.hidden(inputs.take(own), drop)  # (u, width)
+        output = view.module.hidden(view.inputs.take(own), drop)  # (u, width)
         found = []
-        for half, one in zip(halves, drawn, strict=True):
+        for one in drawn:
+            half = one.half
             mine, far = (
                 (head.source, head.from_target)
                 if half.of_source
@@ -193,24 +181,16 @@ class Links(Goal):
             found.append((head.match(near, other), others))
         return found
 
-    def loss(
-        self,
-        module: Stage,
-        inputs: Inputs,
-        rows: Tensor,
-        halves: Sequence[Halves],
-        drawn: Sequence[Drawn],
-        drop: Drop | None,
-    ) -> Tensor:
+    def loss(self, view: View, drawn: Sequence[Drawn], drop: Drop | None) -> Tensor:
         """This rank's part of the mean over all ranks' training links."""
-        scores = self.scores(module, inputs, rows, halves, drawn, drop)
+        scores = self.scores(view, drawn, drop)
         parts = [
             self._sum(link, others, torch.from_numpy(one.weight).to(link.dtype))
             for (link, others), one in zip(scores, drawn, strict=True)
         ]
         return torch.stack(parts).sum() / self.sizes[0]
 
-    def score(self, module: Stage, inputs: Inputs, rows: Tensor, src: Int64, dst: Int64) -> Tensor:
+    def score(self, view: View, src: Int64, dst: Int64) -> Tensor:
         """(m,) of any pairs of which this rank owns an end and has the other's row: the mean of
         what their two ends say, or what one says if the other end's owner is another rank.
 
@@ -224,9 +204,9 @@ class Links(Goal):
             which = np.flatnonzero(can)
             ends = self.number[near[which]], self.number[far[which]]
             half = Halves(of_source, src[which], dst[which], *ends)
-            nothing = Drawn(np.zeros((len(which), 0), np.int64), np.zeros((len(which), 0)))
+            none = np.zeros((len(which), 0), np.int64), np.zeros((len(which), 0))
             with torch.no_grad():
-                ((found, _),) = self.scores(module, inputs, rows, [half], [nothing])
+                ((found, _),) = self.scores(view, [Drawn(half, *none)])
             total[torch.from_numpy(which)] += found
             times[which] += 1
         if (times == 0).any():
@@ -254,19 +234,16 @@ class Links(Goal):
 
 
 class _LinkLesson(Lesson):
-    def __init__(
-        self, goal: Links, stage: int, module: Stage, inputs: Inputs, rows: Tensor
-    ) -> None:
-        self.goal, self.stage, self.module = goal, stage, module
-        self.inputs, self.rows = inputs, rows
+    def __init__(self, goal: Links, view: View) -> None:
+        self.goal, self.view = goal, view
         self.share = goal.count()[0] / (2 * goal.sizes[0])
 
     def loss(self, turn: int) -> Tensor:
         """With negatives of this round."""
-        goal, halves = self.goal, self.goal.halves["train"]
-        drawn = [goal.draw(half, f"negatives {self.stage} {turn}") for half in halves]
-        drop = goal.drop_of(self.stage, turn)
-        return goal.loss(self.module, self.inputs, self.rows, halves, drawn, drop)
+        goal, view = self.goal, self.view
+        name = f"negatives {view.stage} {turn}"
+        drawn = [goal.draw(half, name) for half in goal.halves["train"]]
+        return goal.loss(view, drawn, goal.drop_of(view.stage, turn))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -291,63 +268,3 @@ def _projected(linear: nn.Module, rows: Tensor, place: Int64) -> Tensor:
     some, back = np.unique(place, return_inverse=True)
     found: Tensor = linear(rows[torch.from_numpy(some)])[torch.from_numpy(back)]
     return found
-
-
-def link_parts(
-    snapshots: Sequence[Snapshot],
-    ownership: Ownership,
-    rank: int,
-    *,
-    val_ratio: float = 0.15,
-    test_ratio: float = 0.15,
-    undirected: bool = False,
-) -> list[Part]:
-    """A rank's parts of all snapshots but the last, each with the links of the one after it.
-
-    The first steps are to train on, the next to choose by, the last to test on.  A link whose
-    destination was none before is not asked for: negatives are known ones, so that being new would
-    give the answer away.  With `undirected` messages go along the edges both ways.
-
-    Raises:
-        ValueError: if there are fewer than four snapshots, if they overlap, or one has no features.
-    """
-    count = len(snapshots) - 1
-    if count < 3:
-        raise ValueError(
-            "`snapshots` must be at least 4, since a step to train on, one to choose by and one to "
-            f"test on are each followed by another: got {len(snapshots)}"
-        )
-    val, test = (max(1, round(count * ratio)) for ratio in (val_ratio, test_ratio))
-    if val + test >= count:
-        raise ValueError(
-            f"`val_ratio` and `test_ratio` must leave a step of {count} to train on: got "
-            f"{val_ratio} and {test_ratio}"
-        )
-    here = ownership.owner == rank
-    known = heard = np.zeros(0, np.int64)  # destinations so far: all, and those this rank knows of
-    parts = []
-    for step in range(count):
-        now, after = snapshots[step], snapshots[step + 1]
-        if after.start < now.stop:
-            raise ValueError(
-                f"snapshot {step + 1} must not hold events of snapshot {step}, or its links are "
-                "known: cut the log without `window` and `cumulative`"
-            )
-        src, dst = now.adjacency.indices.astype(np.int64), now.adjacency.row_of
-        known = np.union1d(known, dst)
-        heard = np.union1d(heard, dst[here[src] | here[dst]])
-        src, dst = after.adjacency.indices.astype(np.int64), after.adjacency.row_of
-        asked = holds(known, dst)
-        src, dst = src[asked], dst[asked]
-        told = np.union1d(heard, dst[here[src] | here[dst]])
-        use = USES[(step >= count - val - test) + (step >= count - test)]
-        seen = _both_ways(now) if undirected else now
-        parts.append(Part.of_links(seen, (src, dst), use, told, ownership, rank))
-    return parts
-
-
-def _both_ways(snapshot: Snapshot) -> Snapshot:
-    a = snapshot.adjacency
-    ends = np.concatenate((a.indices, a.row_of)), np.concatenate((a.row_of, a.indices))
-    weight = np.concatenate((a.weight, a.weight))
-    return replace(snapshot, adjacency=SparseMatrix.from_edges(*ends, a.num_columns, weight))

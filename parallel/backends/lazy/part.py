@@ -219,7 +219,7 @@ class LocalGraph:
 
     def __init__(self, part: Part, halo_degree: Float64) -> None:
         boundary = part.boundary
-        self.num_own, self.num_halo = len(part.own), len(boundary.halo)
+        self.num_own = len(part.own)
         self.nodes = np.concatenate((part.own, boundary.halo))  # (n + h,)
         self._degree = np.concatenate((degrees(part), halo_degree))
         number = np.full(part.ownership.num_nodes, -1, np.int64)

@@ -8,6 +8,8 @@ a time, where constants are all there is.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,7 +21,7 @@ from ...comm import ALONE, Comm
 from ..halo import Halo, wanted
 from ..ownership import Ownership
 from ..propagator import Propagator
-from ..sparse import attend, heads_of, multiply
+from ..sparse import attend_to_all, multiply
 
 PURPOSE = "constant rows"
 
@@ -47,10 +49,8 @@ class LazyPropagator(Propagator):
         """Additive attention over own rows and constants: (n, h, d) -> (n, h, d)."""
         self.check(snapshot)
         halo, matrix = self._plan(snapshot.matrix("loops"))
-        heads, width = z.shape[1], z.shape[2]
-        rows = self._with_constants(halo, torch.cat((z.flatten(1), sender), 1))  # (n + halo, .)
-        values, scalars = rows[:, : heads * width], rows[:, heads * width :]
-        return attend(matrix, values, receiver, scalars, heads_of(heads, width)).view(z.shape)
+        exchange = partial(self._with_constants, halo)
+        return attend_to_all(matrix, z, receiver, sender, exchange)
 
     def fetch(self, x: Tensor, nodes: Int64) -> Tensor:
         """The rows of these nodes; those of others are constants: (n, d) -> (m, d)."""

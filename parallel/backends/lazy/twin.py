@@ -43,7 +43,10 @@ class EndToEnd:
                 f"end to end features and embeddings cross: got payload {settings.payload!r}"
             )
         if part.pairs is not None or settings.local_steps > 1 or settings.rounding != "none":
-            raise ValueError("end to end learns classes, by exact gradients of every round")
+            raise ValueError(
+                "end to end learns classes, by exact gradients of every round: give a part without "
+                "links, `local_steps` 1 and `rounding` none"
+            )
         self.part, self.settings = part, settings
         self.gate = Gate(comm, part, "end to end", settings.dtype)
         self.graph = open_graph(part, self.gate)

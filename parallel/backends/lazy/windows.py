@@ -18,9 +18,9 @@ from ....storage.counter import uniform
 from ....storage.snapshot import Snapshot
 from ...comm import ALONE, Comm
 from ..ownership import Ownership
+from .asked import link_parts
 from .delta import DeltaHalo
 from .engine import LazyTrainer
-from .links import link_parts
 from .part import Part
 from .settings import LazySettings
 from .stages import Stage

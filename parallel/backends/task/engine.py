@@ -21,7 +21,15 @@ from ...comm import Comm, agree
 from ...sharing import sum_gradients
 from ..ownership import Ownership, cut
 from ..tensor.split import GATHER, SPLIT
-from .pieces import Piece, SubGraph, assign, plan_pieces, plan_subgraphs, without_later
+from .pieces import (
+    Piece,
+    SubGraph,
+    assign,
+    pieces_of,
+    plan_pieces,
+    plan_subgraphs,
+    without_later,
+)
 from .roles import Roles, Shape
 from .sides import PropagateSide, Transform, TransformSide
 
@@ -112,19 +120,9 @@ class DecoupledGraph:
         if isinstance(self.side, TransformSide):
             self._learn(self.side, graphs)
         elif group is None or graphs is None:
-            y = self.side.forward(self._matrix, self._pieces)
-            rows = self._loss.outputs(y)
-            del y  # no more than three times a slice lives at once
-            loss, gradient = self._loss.of(rows)
-            del rows
-            self.side.backward(self._matrix, gradient, self._pieces)
+            loss = self._serve(self.side)
         else:
-            matrix, kept = without_later(self._matrix, group)
-            self._used |= kept
-            rows = self._loss.outputs(self.side.forward_by_subgraph(matrix, graphs))
-            loss, gradient = self._loss.of(rows)
-            self.side.backward_by_subgraph(matrix, gradient, graphs)
-            dropped, covered = 1 - float(kept.mean()), float(self._used.mean())
+            loss, dropped, covered = self._serve_subgraphs(self.side, group, graphs)
         self.side.flush()
         told = torch.tensor([loss, dropped, covered], dtype=torch.float64)
         told[1:] /= len(self.roles.propagate)  # all of them say the same
@@ -137,10 +135,31 @@ class DecoupledGraph:
         self._optimiser.zero_grad(set_to_none=True)
         out = self._pieces if graphs is None else _of_all(graphs)
         back = self._pieces if graphs is None else _of_all(graphs[::-1])
-        side.forward(self._x, self._own(out))
-        side.backward(self._x, self._own(back))
+        side.forward(self._x, pieces_of(self.comm.rank, out))
+        side.backward(self._x, pieces_of(self.comm.rank, back))
         sum_gradients(self._group, self.model.parameters())
         self._optimiser.step()
+
+    def _serve(self, side: PropagateSide) -> float:
+        """Propagates there and back; this rank's part of the loss."""
+        y = side.forward(self._matrix, self._pieces)
+        rows = self._loss.outputs(y)
+        del y  # no more than three times a slice lives at once
+        loss, gradient = self._loss.of(rows)
+        del rows
+        side.backward(self._matrix, gradient, self._pieces)
+        return loss
+
+    def _serve_subgraphs(
+        self, side: PropagateSide, group: Int64, graphs: list[SubGraph]
+    ) -> tuple[float, float, float]:
+        """The same without later edges; the loss, and what is `dropped` and `covered`."""
+        matrix, kept = without_later(self._matrix, group)
+        self._used |= kept
+        rows = self._loss.outputs(side.forward_by_subgraph(matrix, graphs))
+        loss, gradient = self._loss.of(rows)
+        side.backward_by_subgraph(matrix, gradient, graphs)
+        return loss, 1 - float(kept.mean()), float(self._used.mean())
 
     def predict(self) -> Tensor:
         """The outputs for all nodes, on every rank: (V, classes)."""
@@ -148,7 +167,8 @@ class DecoupledGraph:
         if isinstance(self.side, TransformSide):
             assert self.model is not None
             self.model.eval()
-            self.side.forward(self._x, self._own(self._pieces), learns=False)
+            own = pieces_of(self.comm.rank, self._pieces)
+            self.side.forward(self._x, own, learns=False)
             rows = rows.to(self.shape.dtype)
         else:
             rows = self._loss.outputs(self.side.forward(self._matrix, self._pieces))
@@ -156,9 +176,6 @@ class DecoupledGraph:
         self.side.flush()
         sizes = self.roles.results(self.snapshot.num_nodes)
         return self.comm.all_gather_rows(rows, sizes, "results")
-
-    def _own(self, pieces: list[Piece]) -> list[Piece]:
-        return [piece for piece in pieces if piece.rank == self.comm.rank]
 
     def _shuffle(self) -> Int64:
         """(V,) this epoch's sub-graph of each node, the same on every rank."""

@@ -48,6 +48,11 @@ def plan_pieces(ownership: Ownership, roles: Roles, count: int, first_tag: int =
     return pieces
 
 
+def pieces_of(rank: int, pieces: Sequence[Piece]) -> list[Piece]:
+    """Those that a rank transforms."""
+    return [piece for piece in pieces if piece.rank == rank]
+
+
 @dataclass(frozen=True, slots=True)
 class SubGraph:
     """Nodes that are propagated together, after those of earlier ones."""

@@ -22,7 +22,7 @@ from ....stream import Bool
 from ...comm import Comm, agree
 from ...sharing import sum_gradients
 from .engine import GroupLoss, MakeOptimiser, outputs_of, tell_shape
-from .pieces import Piece, plan_pieces
+from .pieces import Piece, pieces_of, plan_pieces
 from .roles import Roles
 from .sides import PropagateSide, TransformSide
 
@@ -204,15 +204,15 @@ class SnapshotPipeline:
         return 0.0
 
     def _own(self, which: int) -> list[Piece]:
-        return [piece for piece in self._pieces[which] if piece.rank == self.comm.rank]
+        return pieces_of(self.comm.rank, self._pieces[which])
 
     def _features(self, snapshot: Snapshot) -> Tensor:
         if snapshot.features is None:
-            raise ValueError("each snapshot must have `features`")
+            raise ValueError("each snapshot must have `features`, from which a model starts")
         return torch.from_numpy(snapshot.features).to(self.shape.dtype)
 
 
 def _rows(target: np.ndarray[tuple[int], np.dtype[np.int64]] | None, own: np.ndarray) -> Tensor:
     if target is None:
-        raise ValueError("each snapshot must have a `target`")
+        raise ValueError("each snapshot must have a `target`, one class a node, to learn")
     return torch.from_numpy(target[own])

@@ -19,6 +19,7 @@ from ....storage.sparse import Normalisation, SparseMatrix
 from ...comm import ALONE, Comm
 from .. import sparse
 from ..ownership import Ownership
+from ..partition import most_nodes
 from ..propagator import Propagator, chebyshev_terms
 from ..tensor.split import Layout, gather, gather_now, split, split_now
 from .roles import Roles
@@ -54,9 +55,8 @@ class TaskPropagator(Propagator):
         **options: Any,
     ) -> Self:
         """The backend for these snapshots; `num_transform` ranks hold runs of rows."""
-        num_nodes = max((snapshot.num_nodes for snapshot in snapshots), default=0)
         roles = Roles.of(comm.size, num_transform)
-        return cls(roles.rows(num_nodes), comm, roles, **options)
+        return cls(roles.rows(most_nodes(snapshots)), comm, roles, **options)
 
     def apply(
         self, snapshot: Snapshot, x: Tensor, how: Normalisation = "gcn", *, hop: int = 0

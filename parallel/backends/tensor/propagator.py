@@ -21,6 +21,7 @@ from ....storage.snapshot import Snapshot
 from ....storage.sparse import Normalisation
 from ...comm import ALONE, Comm, gather_rows
 from ..ownership import Ownership
+from ..partition import most_nodes
 from ..propagator import Propagator, chebyshev_terms
 from ..sparse import attention, heads_of, multiply, product, weigh
 from .chunks import Route, cut_rows, new_sources, plan_route
@@ -81,7 +82,7 @@ class TensorPropagator(Propagator):
         shares = rows if rows is not None else speeds if speeds is not None else [1.0] * comm.size
         if len(shares) != comm.size:
             raise ValueError(f"`rows` must give a share to {comm.size} ranks: got {list(shares)}")
-        num_nodes = max((snapshot.num_nodes for snapshot in snapshots), default=0)
+        num_nodes = most_nodes(snapshots)
         owner, ends = deal(num_nodes, shares), []
         if chunks > 1 and snapshots:
             matrix = snapshots[0].matrix("gcn")

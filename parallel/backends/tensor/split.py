@@ -133,12 +133,6 @@ class Layout:
         indices = self.place[turned.indices].astype(np.int32)
         return SparseMatrix(turned.num_columns, turned.indptr, indices, turned.weight)
 
-    def bytes(self, width: int, element: int = 4) -> int:
-        """What all ranks send for one split, or one gather, of so many columns."""
-        widths, rows = self.widths(width), self.ownership.sizes
-        kept = sum(row * column for row, column in zip(rows, widths, strict=True))
-        return element * (sum(rows) * width - kept)
-
 
 def _index(places: Int64) -> Index:
     if len(places) and (np.diff(places) == 1).all():
