@@ -54,18 +54,3 @@ def grid(side: int) -> SparseMatrix:
     src = np.concatenate([end.ravel() for pair in pairs for end in pair])
     dst = np.concatenate([end.ravel() for pair in pairs for end in reversed(pair)])
     return SparseMatrix.from_edges(src, dst, side * side)
-
-
-def churned(
-    matrix: SparseMatrix, count: int, *, share: float = 0.05, seed: int = 0
-) -> list[SparseMatrix]:
-    """So many matrices, each with a `share` of the edges of the one before replaced."""
-    random = np.random.default_rng(seed)
-    src, dst = matrix.indices.astype(np.int64), matrix.row_of.copy()
-    found = [matrix]
-    for _ in range(count - 1):
-        gone = random.random(len(src)) < share
-        src[gone] = random.permutation(src[gone])
-        dst[gone] = random.permutation(dst[gone])
-        found.append(SparseMatrix.from_edges(src, dst, matrix.num_rows))
-    return found

@@ -14,9 +14,20 @@ from typing import TypeAlias
 
 WIDTH, HEIGHT = 520, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 12, 40
+_MOST_BARS = 24
+_EVENTS_A_POINT = 100  # fewer make scores too noisy to read
 _DASHES = ("", "6 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2")
 
 Point: TypeAlias = tuple[float, float | None]
+
+
+def legible(events: Sequence[float], most: int) -> int:
+    """How many points to draw of windows with so many events each: at most `most`, none too noisy.
+
+    >>> legible([50.0] * 100, 80), legible([50.0] * 30, 80)
+    (50, 15)
+    """
+    return min(len(events), most, max(10, int(sum(events)) // _EVENTS_A_POINT))
 
 
 def thin(points: Sequence[Point], weights: Sequence[float], most: int) -> list[Point]:
@@ -141,12 +152,12 @@ def _path(points: Sequence[Point], drawn: Sequence[tuple[float, float]], number:
     return f'<path d="{"".join(steps)}" {stroke(number)}/>'
 
 
-def _bars(counts: Mapping[int, int], most: int = 24) -> list[tuple[str, int]]:
+def _bars(counts: Mapping[int, int]) -> list[tuple[str, int]]:
     known = {value: count for value, count in counts.items() if count}
     if not known:
         return []
     low, high = min(known), max(known)
-    wide = math.ceil((high - low + 1) / most)
+    wide = math.ceil((high - low + 1) / _MOST_BARS)
     bars = []
     for start in range(low, high + 1, wide):
         count = sum(known.get(value, 0) for value in range(start, start + wide))

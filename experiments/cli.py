@@ -34,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -45,11 +45,17 @@ ConfigFile = Annotated[
 Limit = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Only the first N events of the log.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the run that is in the folder.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and notes on stderr.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", metavar="", help="Go on where an interrupted run stopped.")
+]
+Force = Annotated[
+    bool, typer.Option("--force", metavar="", help="Replace the run that is in the folder.")
+]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON object on stdout.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", metavar="", help="No progress and notes on stderr.")
+]
+Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show the traceback of an error.")]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -74,7 +80,13 @@ def _commands(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version",
+            metavar="",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version.",
+        ),
     ] = False,
 ) -> None:
     """Exact and fast training of dynamic graph neural networks on event streams.
@@ -103,7 +115,9 @@ neutronstream train uci --model tgn --consistency batch --batch-size 200
 
 neutronstream train uci --resume
 
-neutronstream train uci --model tgn --batch-size 200 --explain --ranks 4"""
+neutronstream train uci --model tgn --batch-size 200 --explain --ranks 4
+
+mpiexec -n 4 neutronstream train uci --model tgn --batch-size 1000"""
 
 
 @app.command("train", epilog=_TRAIN_EXAMPLES)
@@ -125,7 +139,9 @@ def _train(
     explained: Annotated[
         bool,
         typer.Option(
-            "--explain", help="Say what would be done, how long it would take and why; then stop."
+            "--explain",
+            metavar="",
+            help="Say what would be done, how long it would take and why; then stop.",
         ),
     ] = False,
     ranks: Annotated[
@@ -164,7 +180,9 @@ def _train(
     from .fit import fit
 
     fitted = partial(fit, events, config, folder)
-    ways.run(guard, config.device, fitted, folder, how, partial(_show_scores, folder=folder))
+    told = None if quiet else events.notes
+    show = partial(_show_scores, folder=folder, told=told)
+    ways.run(guard, config.device, fitted, folder, how, show)
 
 
 def _explain(log: EventLog, config: TrainConfig, ranks: int, as_json: bool) -> None:
@@ -186,7 +204,8 @@ def _explain(log: EventLog, config: TrainConfig, ranks: int, as_json: bool) -> N
 def _replay(
     log: Log,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare every neighbourhood with the oracle's.")
+        bool,
+        typer.Option("--check", metavar="", help="Compare every neighbourhood with the oracle's."),
     ] = False,
     limit: Limit = None,
     as_json: Json = False,
@@ -258,7 +277,7 @@ neutronstream compare uci --models dyrep,tgn,edgebank --seeds 3
 
 neutronstream compare demo --limit 5000 --models dyrep,dyrep:intensity=linear --seeds 2
 
-neutronstream compare uci --models tgn,tgn:consistency=batch,tgn:k=5 --batch-size 200
+neutronstream compare uci --models tgn,tgn:consistency=batch,tgn:k=5 --output runs/uci-stale
 
 neutronstream compare enron --models jodie,tgn --protocol split --epochs 20 --json > enron.json"""
 
@@ -284,7 +303,7 @@ def _compare(
         str | None, typer.Option(metavar="DIR", help="Folder. Default: runs/LOG-compare.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the runs that are in the folder.")
+        bool, typer.Option("--force", metavar="", help="Replace the runs that are in the folder.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -344,7 +363,8 @@ def _labels(
         typer.Option(metavar="DIR", help="Folder of the run. Default: that of `train`."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Train again, and replace the run in the folder.")
+        bool,
+        typer.Option("--force", metavar="", help="Train again, and replace the run in the folder."),
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -506,9 +526,17 @@ def _show(figures: Mapping[str, Any], as_json: bool) -> None:
         print_figures(_stdout(), figures)
 
 
-def _show_scores(report: Mapping[str, Any], as_json: bool, folder: Path) -> None:
+def _show_scores(
+    report: Mapping[str, Any], as_json: bool, folder: Path, told: Sequence[str] | None
+) -> None:
+    """Prints what a run found; on stderr its notes that were not `told` before, None for none."""
     from .report import to_json
     from .tables import print_scores
+
+    if told is not None:
+        for note in report.get("notes") or ():
+            if note not in told:
+                say(f"note: {note}")
 
     if as_json:
         print(to_json({**report, "folder": folder}))

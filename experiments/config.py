@@ -38,7 +38,9 @@ class TrainConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    model: str = Field(default="dyrep", description="Model to train, such as tgn.")
+    model: str = Field(
+        default="dyrep", description="Model to train: dyrep, ldg, dygnn, jodie or tgn."
+    )
     width: int = Field(default=64, description="Width of a node's state.", ge=1, le=65_536)
     options: dict[str, Any] = Field(  # Option: checked below, with one message for all kinds
         default={}, description="Options of the model by name, such as k=10."
@@ -198,7 +200,7 @@ class TrainConfig(BaseModel):
     @classmethod
     def _check_model(cls, value: str) -> str:
         if not is_name(value):
-            raise ValueError("must be the name of a model, such as dyrep")
+            raise ValueError("must be the name of a model, in small letters, such as dyrep")
         return value
 
     @field_validator("device")

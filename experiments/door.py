@@ -127,7 +127,8 @@ def _worded(error: Exception) -> tuple[str, int]:
         return f"error: the memory does not suffice, try smaller settings: {error}", 2
     if isinstance(error, OverflowError):
         return f"error: a number is too large: {error}", 2
-    if isinstance(error, NeutronStreamError | ValueError | OSError):
+    lacks_package = isinstance(error, ImportError) and "pip install" in str(error)  # says which
+    if lacks_package or isinstance(error, NeutronStreamError | ValueError | OSError):
         return f"error: {error}", 2
     raise error
 

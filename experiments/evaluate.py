@@ -18,9 +18,8 @@ from ..stream import EventLog, Float64
 from .baselines import Baseline, EdgeBank, Popularity, RecentPartner, default_window
 from .config import TrainConfig
 from .metrics import LinkMetrics
+from .report import PARTS
 from .times import TimeEvaluation
-
-PARTS = ("overall", "last_half")
 
 
 class Evaluation:

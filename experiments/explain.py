@@ -13,9 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..parallel.costs import Costs
@@ -34,6 +32,7 @@ from .config import TrainConfig
 from .learn import make_executor, make_model, make_optimiser, step, threads_of
 from .runs import check_device
 from .split.parts import split_log, training_log
+from .tables import ruled
 from .trainer import segments
 from .windows import windows_of
 
@@ -201,21 +200,16 @@ def print_explanation(console: Console, found: Mapping[str, Any]) -> None:
         console.print(Text(line))
     ranks = found["ranks"]
     if found["traffic"]:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in ("purpose", "exchanges a step", "bytes that a rank sends"):
-            table.add_column(name, justify="left" if name == "purpose" else "right")
+        table = ruled(["purpose"], ["exchanges a step", "bytes that a rank sends"])
         for name, figures in found["traffic"].items():
             table.add_row(name, f"{figures['exchanges']:.3g}", f"{figures['bytes_sent']:,.0f}")
         total = sum(figures["bytes_sent"] for figures in found["traffic"].values())
         table.add_section()
         table.add_row("all", "", f"{total:,.0f}")
         console.print(table)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     columns = ["one rank"] if ranks == 1 else ["one rank", f"each of {ranks}"]
     ways = list(found["seconds"].values())[: len(columns)]
-    table.add_column("stage")
-    for name in columns:
-        table.add_column(f"ms a step, {name}", justify="right")
+    table = ruled(["stage"], (f"ms a step, {name}" for name in columns))
     for stage in (name for name in STAGES if any(name in way for way in ways)):
         told = stage + (", predicted" if stage == "exchange" else "")
         table.add_row(told, *(f"{1e3 * way.get(stage, 0.0):.3f}" for way in ways))

@@ -64,11 +64,13 @@ def fit(
         ValueError: if the log is empty, the configuration does not fit it or this machine, the
             loss diverges, the folder holds a run (without `resume` or `force`) or is in use, or
             the ranks differ in log, configuration, versions or in the weights of your own model.
+        TypeError: if `log` is no EventLog, or `config` no TrainConfig.
         CheckpointError: if the folder's checkpoint or report is damaged, or from another log,
             config, or class of your own model.
         KeyboardInterrupt: on Ctrl-C, once the last whole window or epoch is in the folder.
         OSError: if a file cannot be written, for instance on a full disk; it is named.
     """
+    runs.check_given(log, config)
     if not len(log):
         raise ValueError("the log holds no event: there is nothing to train on")
     check_ways(folder, resume, force)

@@ -124,7 +124,7 @@ def _kind(annotation: Any) -> tuple[Any, str | None]:
         return str, "|".join(get_args(annotation))
     kinds = set(get_args(annotation) or (annotation,)) - {type(None)}
     if kinds == {bool}:
-        return bool, None
+        return bool, ""
     if kinds == {int}:
         return int, "N"
     if kinds == {float}:

@@ -70,7 +70,9 @@ class Guard:
         """The ranks of the job, for as long as they work together; see `connect`."""
         from ..parallel.comm import connect
 
+        self._tell({"begins": True})
         with connect(environ, device=device, waits=self.waits) as comm:
+            self._tell({"begins": False})
             self.abort = comm.abort
             yield comm
             self.abort = os._exit

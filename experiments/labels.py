@@ -15,9 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -33,9 +31,10 @@ from .config import TrainConfig
 from .fit import fit
 from .keeper import below
 from .learn import make_executor, make_model, threads_of
-from .report import format_number, to_json, to_plain
+from .report import to_json, to_plain
 from .split import split_log
 from .summary import versions
+from .tables import ruled, score_text
 from .trainer import segments
 
 Progress: TypeAlias = Callable[[dict[str, Any]], None]
@@ -315,19 +314,13 @@ def trained_model(log: EventLog, config: TrainConfig, folder: Path) -> DynamicGN
 def print_labels(console: Console, found: Mapping[str, Any], place: str | None) -> None:
     """Prints the AUC of the model and of what needs none, the best in bold."""
     metrics, scoring = found["metrics"], found["scoring"]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for part in ("validation AUC", "test AUC"):
-        table.add_column(part, justify="right")
+    table = ruled([""], ["validation AUC", "test AUC"])
     best = {
         part: max((s[part] for s in metrics.values() if s[part] is not None), default=None)
         for part in ("val", "test")
     }
     for name, scores in metrics.items():
-        looks = {
-            p: "bold green" if scores[p] is not None and scores[p] == best[p] else "" for p in best
-        }
-        cells = [Text(format_number(scores[part], "auc"), look) for part, look in looks.items()]
+        cells = (score_text(scores[part], "auc", best[part]) for part in best)
         table.add_row(Text(name), *cells)
     console.print(table)
     counts = [f"{n} of {found['events'][p]:,} in {p}" for p, n in found["positives"].items()]

@@ -8,8 +8,9 @@ model that scores everything alike gains nothing; NaN is refused, because it com
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,26 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from ..stream import Bool, Float64, Int64
 
 
-class RankingMetric:
+class _Metric(ABC):
+    """What every metric takes in."""
+
+    @final
+    def update(
+        self, positive: npt.ArrayLike, negatives: npt.ArrayLike, valid: npt.ArrayLike | None = None
+    ) -> None:
+        """Add events: scores `positive` (n,), `negatives` (n, m); `valid` (n, m), None for all.
+
+        Raises:
+            ValueError: if a score that counts is NaN, or the shapes do not fit.
+        """
+        self._add(*_checked(positive, negatives, valid))
+
+    @abstractmethod
+    def _add(self, positive: Float64, negatives: Float64, valid: Bool) -> None:
+        """Add events that have been checked."""
+
+
+class RankingMetric(_Metric):
     """MRR, HITS@10 and MAR of each positive among its valid negatives.
 
     Events without a valid negative are counted in `unscored` and not scored.  Kept is the number
@@ -38,16 +58,6 @@ class RankingMetric:
     def events(self) -> int:
         """How many events were scored."""
         return int(self._count.sum())
-
-    def update(
-        self, positive: npt.ArrayLike, negatives: npt.ArrayLike, valid: npt.ArrayLike | None = None
-    ) -> None:
-        """Add events: scores `positive` (n,), `negatives` (n, m); `valid` (n, m), None for all.
-
-        Raises:
-            ValueError: if a score that counts is NaN, or the shapes do not fit.
-        """
-        self._add(*_checked(positive, negatives, valid))
 
     def _add(self, positive: Float64, negatives: Float64, valid: Bool) -> None:
         rows = np.flatnonzero(valid.any(axis=1))
@@ -87,7 +97,7 @@ class RankingMetric:
         return metric
 
 
-class BinaryMetric:
+class BinaryMetric(_Metric):
     """AP and AUC of the positives against the first valid negative of each event.
 
     So that one must be drawn at random, and not be the first of some order.  Events without a valid
@@ -109,16 +119,6 @@ class BinaryMetric:
     def events(self) -> int:
         """How many events were scored."""
         return sum(map(len, self._positive))
-
-    def update(
-        self, positive: npt.ArrayLike, negatives: npt.ArrayLike, valid: npt.ArrayLike | None = None
-    ) -> None:
-        """Add events: scores `positive` (n,), `negatives` (n, m); `valid` (n, m), None for all.
-
-        Raises:
-            ValueError: if a score that counts is NaN, or the shapes do not fit.
-        """
-        self._add(*_checked(positive, negatives, valid))
 
     def _add(self, positive: Float64, negatives: Float64, valid: Bool) -> None:
         rows = np.flatnonzero(valid.any(axis=1))
@@ -164,7 +164,7 @@ class BinaryMetric:
         return metric
 
 
-class LinkMetrics:
+class LinkMetrics(_Metric):
     """`RankingMetric` and `BinaryMetric` of the same events, checked once: what a report holds."""
 
     def __init__(self) -> None:
@@ -181,17 +181,9 @@ class LinkMetrics:
         """How many events had no valid negative."""
         return self.ranking.unscored
 
-    def update(
-        self, positive: npt.ArrayLike, negatives: npt.ArrayLike, valid: npt.ArrayLike | None = None
-    ) -> None:
-        """Add events: scores `positive` (n,), `negatives` (n, m); `valid` (n, m), None for all.
-
-        Raises:
-            ValueError: if a score that counts is NaN, or the shapes do not fit.
-        """
-        checked = _checked(positive, negatives, valid)
-        self.ranking._add(*checked)
-        self.binary._add(*checked)
+    def _add(self, positive: Float64, negatives: Float64, valid: Bool) -> None:
+        self.ranking._add(positive, negatives, valid)
+        self.binary._add(positive, negatives, valid)
 
     def merge(self, other: LinkMetrics) -> None:
         """Add the events of `other`, for instance those of another rank or window."""

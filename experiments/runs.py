@@ -150,6 +150,26 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def check_given(log: object, config: object) -> None:
+    """Refuses what is no log, say the path of one, and what is no configuration.
+
+    Raises:
+        TypeError: saying what makes one.
+    """
+    from ..stream import EventLog
+
+    if not isinstance(log, EventLog):
+        raise TypeError(
+            "`log` must be an EventLog, as `read_log(path)` and `load(name)` make: got "
+            f"{type(log).__name__} {log!r:.60}"
+        )
+    if not isinstance(config, TrainConfig):
+        raise TypeError(
+            "`config` must be a TrainConfig, as `TrainConfig(model=...)` and `load_config(path)` "
+            f"make: got {type(config).__name__} {config!r:.60}"
+        )
+
+
 def check_device(device: str) -> None:
     """Refuses a device that this machine, or its torch, has not.
 
@@ -242,13 +262,13 @@ def check_is_same(
         if name not in FREE and now.get(name) != value:
             raise CheckpointError(
                 f"{place} is of a run with `{name}` {value!r}: got {now.get(name)!r}; "
-                "resume with the same settings, or start over in another folder"
+                "resume with the same settings, or start over in another folder (--output)"
             )
     if checksum != log.checksum:
         raise CheckpointError(
             f"{place} is of another log (its events, ids, kinds and unit have checksum "
             f"{checksum[:12]}, these {log.checksum[:12]}): give the log it was begun with, read "
-            "in the same way, or start over in another folder"
+            "in the same way, or start over in another folder (--output)"
         )
 
 

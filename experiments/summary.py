@@ -27,6 +27,11 @@ def make_report(trainer: Trainer) -> dict[str, Any]:
         notes.append(
             "the window's size was suggested: {} events, moved by {}".format(*suggest_window(log))
         )
+    if len(done.windows) == 1 < len(log):
+        notes.append(
+            "one window holds the whole log, so nothing was learned before an event was predicted: "
+            "a smaller `size` shows what the model learns"
+        )
     if trainer.evaluation.unscored:
         notes.append(
             f"events without another known destination to be ranked against, which are not in the "

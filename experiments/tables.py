@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -26,11 +26,7 @@ def print_scores(console: Console, report: Mapping[str, Any], place: str | None)
     """Prints the scores of the model and each baseline, the best in bold, and who beats whom."""
     metrics, config = report.get("metrics") or {}, report.get("config") or {}
     model, layout = str(config.get("model", "model")), layout_of(report)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in ("part", *layout.metrics):
-        shown = name if name == "part" else heading(name)
-        table.add_column(shown, justify="left" if name == "part" else "right")
+    table = ruled(["", "part"], map(heading, layout.metrics))
     for part, words in layout.parts.items():
         if part.startswith("val_"):  # stand in the page
             continue
@@ -40,7 +36,9 @@ def print_scores(console: Console, report: Mapping[str, Any], place: str | None)
         else:
             for scorer, scores in metrics.items():
                 values = scores.get(part, {})
-                cells = [_score(values.get(name), name, best.get(name)) for name in layout.metrics]
+                cells = [
+                    score_text(values.get(name), name, best.get(name)) for name in layout.metrics
+                ]
                 table.add_row(Text(scorer), words, *cells)
         table.add_section()
     if metrics:
@@ -76,7 +74,18 @@ def print_datasets(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
-def _score(value: Any, name: str, best: float | None) -> Text:
+def ruled(left: Iterable[str], right: Iterable[str]) -> Table:
+    """A table without rows, whose columns stand to the left, then to the right."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in left:
+        table.add_column(name)
+    for name in right:
+        table.add_column(name, justify="right")
+    return table
+
+
+def score_text(value: Any, name: str, best: float | None) -> Text:
+    """A score of that name, or None, bold if it is the best."""
     style = "bold green" if value is not None and value == best else ""
     return Text(format_number(value, name), style)
 

@@ -37,6 +37,7 @@ class Rank:
     pid: int
     line: socket.socket
     number: int = -1
+    begins: bool = False  # it connects to the others
     waits: str = ""  # what for; empty while it works
     failure: str | None = None
     detail: str = ""  # a traceback, to be shown before it
@@ -46,6 +47,7 @@ class Rank:
     still: float = 0.0  # seconds in which the mark was the same
     work: float = 0.0  # seconds of processor time, of all threads, when that began
     worked: float = 0.0  # the same since
+    deserted: float = 0.0  # seconds in which it waited although another had left
 
     @property
     def is_stopped(self) -> bool:
@@ -146,8 +148,16 @@ class Witness:
             for rank in present:  # somebody suspended the job
                 rank.still = 0.0
         waiting = [rank for rank in present if rank.waits]
+        left = [rank for rank in self.ranks if rank.left]
         limit = IDLE * self.patience
         for rank in present:
+            is_deserted = bool(left) and (rank.begins or bool(rank.waits))
+            rank.deserted = rank.deserted + passed if is_deserted else 0.0
+            if rank.deserted > limit:
+                return (
+                    f"{self.name(left[0])} has left, while {self.name(rank)} waits for it in "
+                    f"{rank.waits or 'the start'}: every rank must make the same calls"
+                )
             if rank.is_stopped and rank.still > self.patience:
                 return f"{self.name(rank)} is stopped, and has been for {self.patience:g} s"
             if waiting and not rank.waits and rank.still > limit and rank.is_idle:
@@ -222,6 +232,7 @@ class Witness:
                 return False
             news = json.loads(said)
             rank.number = news.get("rank", rank.number)
+            rank.begins = news.get("begins", rank.begins)
             rank.waits = news.get("waits", rank.waits)
             rank.failure = news.get("fails", rank.failure)
             rank.detail = news.get("detail", rank.detail)

@@ -125,7 +125,8 @@ class TGN(DynamicGNN):
         """What is known of events without their time: [(..., kinds), (..., num_features)]."""
         parts = []
         if self.num_kinds:
-            parts.append(F.one_hot(kind, self.num_kinds).to(self.final.weight.dtype))
+            each = torch.eye(self.num_kinds, dtype=self.final.weight.dtype, device=kind.device)
+            parts.append(F.embedding(kind, each))
         if self.num_features:
             if features is None or features.shape[-1] != self.num_features:
                 found = 0 if features is None else features.shape[-1]

@@ -6,7 +6,6 @@ in one call each; the graph is never rewound, whatever windows do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -162,13 +161,9 @@ class Replay:
         shown += [(side, everywhere) for side in sides]
         own = slice(*share_rows(len(batch), self.comm.rank, self.comm.size))
         together = [np.concatenate([part[i] for part in shown], axis=1)[own] for i in range(2)]
-        whole = self._beside(together[0], together[1], positions[own], seen[own])
-        stops = np.cumsum([nodes.shape[1] for nodes, _ in shown])
-        beside = [
-            whole.columns(slice(stop - nodes.shape[1], stop))
-            for (nodes, _), stop in zip(shown, stops.tolist(), strict=True)
-        ]
-        return self._segment(positions, seen, ends, own, beside, candidates)
+        beside = self._beside(together[0], together[1], positions[own], seen[own])
+        sizes = tuple(nodes.shape[1] for nodes, _ in shown)
+        return self._segment(positions, seen, ends, own, (beside, sizes), candidates)
 
     def updates(self, positions: Int64, seen: Int64) -> Segment:
         """The updates of the events at `positions`, each as of the position in `seen`.
@@ -186,7 +181,7 @@ class Replay:
             *(np.empty(shape, np.int64), np.empty(shape, bool), positions[own], seen[own])
         )
         none = (nothing.node, nothing.valid)
-        return self._segment(positions, seen, ends, own, (nothing,) * 7, none)
+        return self._segment(positions, seen, ends, own, (nothing, (0,) * 7), none)
 
     def _segment(
         self,
@@ -194,7 +189,7 @@ class Replay:
         seen: Int64,
         ends: Int64,
         own: slice,
-        beside: Sequence[Beside],
+        shown: tuple[Beside, tuple[int, ...]],
         candidates: tuple[Int64, Bool],
     ) -> Segment:
         reads, log = self.model.reads, self.log.events
@@ -217,7 +212,7 @@ class Replay:
         noise = uniform(self.seed, "noise", positions, reads.noise)
         return Segment(
             *(positions, events, ends, neighbors, members, sampled, valid, noise, *candidates, own),
-            *beside,
+            *shown,
         )
 
     def _column(self, values: npt.NDArray[Any] | None, positions: Int64) -> torch.Tensor | None:

@@ -215,7 +215,7 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
             return StateRows(shown, prepared.score_row[rows, columns])
 
         part, priced = prepared.segment.part(), None
-        if read is None and can_price(model) and len(part.src):
+        if read is None and can_price(model) and part.sizes[0]:
             priced = model.losses_of(_pairs(prepared, part, self.replay.log.events), tables)
         return self.scorer.score(part, read_scored, slice(None), embed=embed, priced=priced)
 
@@ -230,30 +230,22 @@ def base_read(plan: Schedule, indptr: Int64, mine: Int64 | None) -> Bool:
 
 def _pairs(prepared: Plan[Any], part: Segment, log: EventBatch) -> Pairs:
     """What the losses of this rank's share of a segment are made of."""
-    rows = prepared.score_row.numpy()
-    first = 2 + len(part.other_src)
+    rows, (_, _, sources, destinations, *_) = prepared.score_row.numpy(), part.groups
+    learned = slice(0, destinations.stop)
+    shown, around = part.shown.columns(learned), None
+    if shown.recent is not None:
+        mask, near = shown.recent.mask, rows[:, part.around(learned)]
+        known = shown.recent.event, shown.recent.gap, shown.recent.idle_gap
+        around = PairsAround(near.reshape(mask.shape), mask, *known, log)
     return Pairs(
         len(prepared.schedule.base),
         part.events.kind.numpy(),
-        *(rows[:, :2], rows[:, 2:first], part.other_src.valid),
-        *(rows[:, first : first + len(part.other_dst)], part.other_dst.valid),
-        np.concatenate([beside.idle for beside in part.beside[:4]], axis=1),
-        _around(rows, part, log),
+        *(rows[:, :2], rows[:, sources], shown.valid[:, sources]),
+        *(rows[:, destinations], shown.valid[:, destinations]),
+        np.ascontiguousarray(shown.idle),
+        around,
         len(prepared.segment),
     )
-
-
-def _around(rows: Int64, part: Segment, log: EventBatch) -> PairsAround | None:
-    recent = [beside.recent for beside in part.beside[:4] if beside.recent is not None]
-    if not recent:
-        return None
-    mask, event, gap, idle_gap = (
-        np.concatenate([getattr(each, name) for each in recent], axis=1)
-        for name in ("mask", "event", "gap", "idle_gap")
-    )
-    first = sum(map(len, part.beside))
-    stop = first + mask.shape[1] * mask.shape[2]
-    return PairsAround(rows[:, first:stop].reshape(mask.shape), mask, event, gap, idle_gap, log)
 
 
 def reads_of(segment: Segment) -> tuple[tuple[Int64, Int64], tuple[Int64, Int64, Int64, Int64]]:

@@ -7,8 +7,7 @@ is, the executor knows, and gives it through `read`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import accumulate, pairwise
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import Tensor
 from ..models import Around, DynamicGNN, Events, Nodes, Priced
 from ..models.views import StateRows
 from ..stream import EventLog, Int64
-from .segment import Beside, Recent, Segment, take
+from .segment import Recent, Segment, take
 
 SCORE_BUDGET = 1 << 19  # state rows gathered at a time for ranking
 
@@ -52,15 +51,6 @@ class Scored:
     expected: Tensor | None  # (n,) expected time of the event, in mean gaps, without gradient
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Where the nodes of one `Beside`, and those around them, stand in `Segment.scored`."""
-
-    beside: Beside
-    own: slice
-    around: slice
-
-
 class Scorer:
     """Scores segments of one log with one model."""
 
@@ -90,14 +80,14 @@ class Scorer:
         Losses that are `priced` already are taken as they are.
         """
         model = self.model
-        columns = columns_of(segment)
-        events = take(segment.events, rows)
-        if not len(segment.src):  # only to bring the states forward
-            nothing = torch.zeros(len(events), dtype=self.dtype, device=self.device)
+        if not segment.sizes[0]:  # only to bring the states forward
+            count = len(range(*rows.indices(len(segment))))
+            nothing = torch.zeros(count, dtype=self.dtype, device=self.device)
             return Scored(nothing, None, None, None, None)
         src: Nodes | None = None
         if priced is None:
-            src, dst, *others = self._learned(columns[:4], read, rows, events)
+            events = take(segment.events, rows)
+            src, dst, *others = self._learned(segment, read, rows, events)
             losses = model.loss(events, src, dst, *others)
             with torch.no_grad():
                 expected = model.expected_idle(events, src, dst)
@@ -107,37 +97,35 @@ class Scorer:
             embedded = scores = pair_scores = None
             if embed:
                 if src is None:
-                    src = self._view(columns[:1], read, rows, events, False)
+                    events = take(segment.events, rows)
+                    src = self._view(segment, (0,), read, rows, events, False)
                 embedded = src.embedding[:, 0]
-            if len(segment.candidates):
-                scores = self._rank(segment, read, rows, columns)
-            if len(segment.pair_src):
-                pair_scores = self._pairs(segment, read, rows, columns)
+            if segment.sizes[4]:
+                scores = self._rank(segment, read, rows)
+            if segment.sizes[5]:
+                pair_scores = self._pairs(segment, read, rows)
         return Scored(losses, scores, pair_scores, embedded, expected)
 
-    def _rank(
-        self, segment: Segment, read: ReadScored, rows: slice, columns: tuple[Columns, ...]
-    ) -> Tensor:
+    def _rank(self, segment: Segment, read: ReadScored, rows: slice) -> Tensor:
         """The event's own destination first, then the candidates, a few events at a time."""
         start, stop, _ = rows.indices(len(segment))
-        around = columns[0].around.stop - columns[0].around.start  # of the one source
-        step = max(1, SCORE_BUDGET // ((1 + len(segment.candidates)) * (1 + around)))
+        around = segment.around(segment.groups[0])  # of the one source
+        width = 1 + around.stop - around.start
+        step = max(1, SCORE_BUDGET // ((1 + segment.sizes[4]) * width))
         parts = []
         for first in range(start, max(stop, start + 1), step):  # an empty segment has a part
             span = slice(first, min(first + step, stop))
             events = take(segment.events, span)
-            src = self._view((columns[0],), read, span, events, False)
+            src = self._view(segment, (0,), read, span, events, False)
             # together, so that equal states get equal scores
-            dst = self._view((columns[1], columns[4]), read, span, events, False)
+            dst = self._view(segment, (1, 4), read, span, events, False)
             parts.append(self.model.score(events, src, dst))
         return torch.cat(parts)
 
-    def _pairs(
-        self, segment: Segment, read: ReadScored, rows: slice, columns: tuple[Columns, ...]
-    ) -> Tensor:
+    def _pairs(self, segment: Segment, read: ReadScored, rows: slice) -> Tensor:
         """Each pair as if it were an event of its own: (n q, 1) against (n q, 1)."""
         events = take(segment.events, rows)
-        src, dst = (self._view((columns[c],), read, rows, events, False) for c in (5, 6))
+        src, dst = (self._view(segment, (group,), read, rows, events, False) for group in (5, 6))
         n, q = src.gap.shape
         again = torch.arange(n, device=self.device).repeat_interleave(q)
         gap = torch.stack([src.gap, dst.gap], dim=-1).view(n * q, 2)
@@ -145,30 +133,31 @@ class Scorer:
         return self.model.score(each, _single(src), _single(dst)).view(n, q)
 
     def _learned(
-        self, columns: tuple[Columns, ...], read: ReadScored, rows: slice, events: Events
+        self, segment: Segment, read: ReadScored, rows: slice, events: Events
     ) -> list[Nodes]:
         """The views that a loss is made of, which are embedded together."""
-        nodes = (self._distinct if self.once else self._view)(columns, read, rows, events, True)
-        return _apart(nodes, [len(column.beside) for column in columns])
+        view = self._distinct if self.once else self._view
+        return _apart(view(segment, (0, 1, 2, 3), read, rows, events, True), segment.sizes[:4])
 
     def _distinct(
         self,
-        columns: tuple[Columns, ...],
+        segment: Segment,
+        groups: Sequence[int],
         read: ReadScored,
         rows: slice,
         events: Events,
         grad: bool,
     ) -> Nodes:
-        """`_view` of one run of columns, each distinct node of which is embedded once."""
-        model, start = self.model, columns[0].own.start
-        beside = _joined([column.beside for column in columns])
+        """`_view` of groups that follow one another, each distinct node embedded once."""
+        model, (columns,) = self.model, _runs(segment, groups)
+        beside, start = segment.shown.columns(columns), columns.start
         shape = beside.node[rows].shape
         _, first, back = np.unique(beside.node[rows], return_index=True, return_inverse=True)
         row, column = (place[:, None] for place in np.unravel_index(first, shape))
         around = None
         if beside.recent is not None:
             k = beside.recent.node.shape[2]
-            near = columns[0].around.start + k * column + np.arange(k)
+            near = segment.around(columns).start + k * column + np.arange(k)
             states = read(model.reads.around, near, np.repeat(row, k, axis=1), grad)
             around = self._around(beside.recent, states, (row, column))
         gap, idle, valid = (
@@ -186,23 +175,22 @@ class Scorer:
 
     def _view(
         self,
-        columns: tuple[Columns, ...],
+        segment: Segment,
+        groups: Sequence[int],
         read: ReadScored,
         rows: slice,
         events: Events,
         grad: bool,
     ) -> Nodes:
-        """The view, embedded, of nodes that stand in some groups of columns, side by side."""
+        """The view, embedded, of the nodes of some groups of a segment, side by side."""
         model = self.model
         parts = []
-        for group in _runs(columns):
-            beside = _joined([column.beside for column in group])
-            own = slice(group[0].own.start, group[-1].own.stop)
+        for own in _runs(segment, groups):
+            beside = segment.shown.columns(own)
             states = _gathered(read(model.reads.scored, own, rows, grad))
             around = None
             if beside.recent is not None:
-                span = slice(group[0].around.start, group[-1].around.stop)
-                near = read(model.reads.around, span, rows, grad)
+                near = read(model.reads.around, segment.around(own), rows, grad)
                 around = self._around(beside.recent, near, rows)
             gap, idle, valid = (
                 self._tensor(a[rows]) for a in (beside.gap, beside.idle, beside.valid)
@@ -233,39 +221,15 @@ class Scorer:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
 
-def columns_of(segment: Segment) -> tuple[Columns, ...]:
-    """Where each `Beside` of the segment stands among the columns of `Segment.scored`."""
-    recent = [b.recent for b in segment.beside]
-    sizes = [len(b) for b in segment.beside]
-    sizes += [0 if r is None else r.node.shape[1] * r.node.shape[2] for r in recent]
-    slices = [slice(a, b) for a, b in pairwise([0, *accumulate(sizes)])]
-    half = len(segment.beside)
-    return tuple(map(Columns, segment.beside, slices[:half], slices[half:]))
-
-
-def _runs(columns: tuple[Columns, ...]) -> list[list[Columns]]:
-    """Groups of columns that follow one another, each of which is read at once."""
-    runs: list[list[Columns]] = []
-    for column in columns:
-        if runs and runs[-1][-1].own.stop == column.own.start:
-            runs[-1].append(column)
+def _runs(segment: Segment, groups: Sequence[int]) -> list[slice]:
+    """The columns of some groups; those that follow one another are read at once."""
+    runs: list[slice] = []
+    for columns in (segment.groups[group] for group in groups):
+        if runs and runs[-1].stop == columns.start:
+            runs[-1] = slice(runs[-1].start, columns.stop)
         else:
-            runs.append([column])
+            runs.append(columns)
     return runs
-
-
-def _joined(parts: list[Beside]) -> Beside:
-    """(n, m1), (n, m2) ... side by side."""
-    if len(parts) == 1:
-        return parts[0]
-
-    def all_of(items: Sequence[Any], kind: type) -> dict[str, Any]:
-        names = [f.name for f in fields(kind) if f.name != "recent"]
-        return {n: np.concatenate([getattr(i, n) for i in items], axis=1) for n in names}
-
-    recent = [part.recent for part in parts]
-    together = None if recent[0] is None else Recent(**all_of(recent, Recent))
-    return Beside(**all_of(parts, Beside), recent=together)
 
 
 def _side_by_side(parts: list[Nodes]) -> Nodes:
@@ -273,7 +237,7 @@ def _side_by_side(parts: list[Nodes]) -> Nodes:
     return _each(lambda *values: torch.cat(values, dim=1), *parts)
 
 
-def _apart(nodes: Nodes, sizes: list[int]) -> list[Nodes]:
+def _apart(nodes: Nodes, sizes: Sequence[int]) -> list[Nodes]:
     """One view as several of `sizes` nodes each; every tensor is split once."""
 
     def column(values: Tensor | None) -> Sequence[Any]:

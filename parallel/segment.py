@@ -7,6 +7,7 @@ first event (stale).  So nothing in a segment depends on how it will be executed
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import numpy as np
@@ -97,16 +98,51 @@ class Segment:
     ranked: Int64  # (n, c) destinations to rank the event's own against
     ranked_valid: Bool  # (n, c)
     own: slice  # of the events
-    src: Beside  # (m, 1)
-    dst: Beside  # (m, 1)
-    other_src: Beside  # (m, num_negatives), or none
-    other_dst: Beside  # (m, num_negatives)
-    candidates: Beside  # (m, c) those of `ranked`
-    pair_src: Beside  # (m, 1 + q) pairs to be scored, the event's own first; or none at all
-    pair_dst: Beside  # (m, 1 + q)
+    shown: Beside  # (m, columns) all that is scored, group by group
+    sizes: tuple[int, ...]  # columns of each of the seven groups, in the order of the properties
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @property
+    def groups(self) -> list[slice]:
+        """The columns of each group."""
+        return [slice(a, b) for a, b in pairwise(accumulate(self.sizes, initial=0))]
+
+    @property
+    def src(self) -> Beside:
+        """(m, 1)."""
+        return self.shown.columns(self.groups[0])
+
+    @property
+    def dst(self) -> Beside:
+        """(m, 1)."""
+        return self.shown.columns(self.groups[1])
+
+    @property
+    def other_src(self) -> Beside:
+        """(m, num_negatives), or none."""
+        return self.shown.columns(self.groups[2])
+
+    @property
+    def other_dst(self) -> Beside:
+        """(m, num_negatives)."""
+        return self.shown.columns(self.groups[3])
+
+    @property
+    def candidates(self) -> Beside:
+        """(m, c), those of `ranked`."""
+        return self.shown.columns(self.groups[4])
+
+    @property
+    def pair_src(self) -> Beside:
+        """(m, 1 + q) of pairs to be scored, the event's own first; or none at all."""
+        return self.shown.columns(self.groups[5])
+
+    @property
+    def pair_dst(self) -> Beside:
+        """(m, 1 + q)."""
+        return self.shown.columns(self.groups[6])
 
     @property
     def start(self) -> int:
@@ -118,12 +154,6 @@ class Segment:
         """The position after the last event."""
         return int(self.positions[-1]) + 1 if len(self) else 0
 
-    @property
-    def beside(self) -> tuple[Beside, ...]:
-        """All that is scored, in the order of the columns of `scored`."""
-        learned = (self.src, self.dst, self.other_src, self.other_dst)
-        return (*learned, self.candidates, self.pair_src, self.pair_dst)
-
     def part(self) -> Segment:
         """The segment of `own` alone, to be scored."""
         if self.own == slice(0, len(self)):
@@ -133,16 +163,21 @@ class Segment:
             positions=self.positions[self.own],
             events=take(self.events, self.own),
             ends=self.ends[self.own],
-            own=slice(0, len(self.src.node)),
+            own=slice(0, len(self.shown.node)),
         )
 
     def scored(self) -> Int64:
-        """Every node that is read for scoring, (m, columns): those beside, then around them."""
-        columns = [b.node for b in self.beside]
-        for recent in (b.recent.node for b in self.beside if b.recent is not None):
-            n, m, k = recent.shape
-            columns.append(recent.reshape(n, m * k))
-        return np.concatenate(columns, axis=1)
+        """Every node that is read for scoring, (m, columns): those shown, then around them."""
+        nodes, recent = self.shown.node, self.shown.recent
+        if recent is None:
+            return nodes
+        return np.concatenate([nodes, recent.node.reshape(len(nodes), -1)], axis=1)
+
+    def around(self, shown: slice) -> slice:
+        """The columns of `scored` where those stand that are around some of the nodes shown."""
+        m, recent = len(self.shown), self.shown.recent
+        k = 0 if recent is None else recent.node.shape[2]
+        return slice(m + k * shown.start, m + k * shown.stop)
 
 
 def take(events: Events, rows: slice | Int64 | Tensor) -> Events:

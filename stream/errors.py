@@ -11,7 +11,7 @@ NeutronStreamError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class NeutronStreamError(Exception):
@@ -69,3 +69,14 @@ def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, otherwise: s
     """
     close = difflib.get_close_matches(name, list(known), n=most)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise
+
+
+def unknown_name(argument: str, name: str, known: Sequence[str]) -> ValueError:
+    """What is raised where an argument is none of the known names.
+
+    >>> str(unknown_name("model", "gcnn", ["gat", "gcn"]))
+    "`model` must be one of gat, gcn: got 'gcnn'; did you mean 'gcn'?"
+    """
+    hint = did_you_mean(name, known)
+    text = f"`{argument}` must be one of {', '.join(known)}: got {name!r}"
+    return ValueError(f"{text}; {hint}" if hint else text)

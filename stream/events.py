@@ -164,11 +164,13 @@ class EventLog:
     ) -> EventLog:
         """The log of these columns; ids of any one type are mapped densely.
 
-        `kind` is a text an event; `initial` holds the links that stand before the first event.
+        Lists, arrays and tensors are taken alike.  `kind` is a text an event; `initial` holds the
+        links that stand before the first event; `features` are (n, f).
 
         Raises:
             OrderError: if `time` decreases anywhere; sort first (stable) or use `read_log`.
-            ValueError: if a time is no whole number, or columns differ in length.
+            ValueError: if a time is no whole number, columns differ in length, ids in type, or
+                `features` are no table.
         """
         given = np.asarray(time)
         if given.dtype.kind == "f" and (odd := given[~(np.abs(given) < 2.0**63)]).size:
@@ -190,7 +192,18 @@ class EventLog:
                 f"sources as targets: got {len(src)}, {len(dst)}, {num_events} and "
                 f"{num_initial}, {len(before[1])}"
             )
-        ends = [pa.array(column) for column in (*before, src, dst)]
+        ends = [_ids(column) for column in (*before, src, dst)]
+        types = {end.type for end in ends if len(end)}
+        if len(types) > 1 and all(map(pa.types.is_integer, types)):
+            ends = [end.cast(pa.int64()) for end in ends]
+        elif len(types) > 1:
+            raise ValueError(
+                "ids of `src`, `dst` and `initial` must be of one type, such as int64 or text: got "
+                f"{' and '.join(sorted(map(str, types)))}"
+            )
+        table = None if features is None else np.asarray(features, np.float32)
+        if table is not None and table.ndim != 2:
+            raise ValueError(f"`features` must be a table (n, f): got the shape {table.shape}")
         dense, nodes = map_densely(*(end for end in ends if len(end)))
         parts = iter(dense)
         arrays = [next(parts) if len(end) else np.empty(0, np.int64) for end in ends]
@@ -211,9 +224,14 @@ class EventLog:
             np.asarray(kinds, np.uint8),
             None if weight is None else np.asarray(weight, np.float64),
             None if label is None else np.asarray(label, np.int64),
-            features,
+            table,
         )
         return cls(events, nodes, unit, names or ("event",), name, links)
+
+
+def _ids(column: Sequence[Any] | npt.NDArray[Any]) -> pa.Array:
+    """Ids as Arrow holds them, which knows no tensor."""
+    return pa.array(np.asarray(column) if hasattr(column, "detach") else column)
 
 
 def map_densely(*columns: pa.Array) -> tuple[list[Int64], pa.Array]:

@@ -32,6 +32,8 @@ def act(what: str) -> None:
         os._exit(0)
     elif what == "leave":
         sys.exit(3)
+    elif what in ("early", "depart"):
+        sys.exit()
     elif what == "work":
         sum(range(10**9))  # one instruction of the interpreter
 
@@ -44,11 +46,10 @@ def train(guard: Guard, turn: Callable[[Callable[[], None]], None], seed: int) -
     """Turns with an exchange each, as in training."""
     import torch
 
-    from neutronstream.parallel.comm import agree, connect
+    from neutronstream.parallel.comm import agree
 
     torch.set_num_threads(1)
-    with connect(os.environ, waits=guard.waits) as comm:
-        guard.abort = comm.abort
+    with guard.connected(os.environ) as comm:
         agree(comm, {"seed": seed})
         grads = torch.ones(300_000)
 
@@ -76,6 +77,8 @@ def main() -> None:
             if what == "all":
                 raise RuntimeError("the reason of all")
 
+        if what == "early" and guard.rank == who:
+            act(what)
         if "light" in sys.argv:
             turn(passing_time)
         else:

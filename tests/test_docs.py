@@ -54,6 +54,16 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     assert (tmp_path / "runs/messages/report.html").exists()
 
 
+@pytest.mark.parametrize("page", ["tasks", "snapshots", "backends"])
+def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / f"docs/{page}.md").read_text(), re.DOTALL)
+    assert blocks
+    if page == "tasks":
+        blocks.append("assert len(memory) == log.num_nodes and len(torch.cat(scores)) == len(log)")
+    (tmp_path / "page.py").write_text("\n".join(blocks))
+    run(["page.py"], tmp_path)
+
+
 BREAK = "-- next block --"
 
 

@@ -180,6 +180,10 @@ def test_a_job_goes_on_without_its_witness() -> None:
         ("mpiexec", "kill", DIED),
         ("mpiexec", "sleep", r"rank 1 of 2 has done nothing for 2.8 s, while rank 0 of 2 "
             r"waits for it in `gradients` \(exchange \d+\): it hangs"),
+        ("mpiexec", "early", "rank 1 of 2 has left, while rank 0 of 2 waits for it in the start: "
+            "every rank must make the same calls"),
+        ("mpiexec", "depart", "rank 1 of 2 has left, while rank 0 of 2 waits for it in `gradients` "
+            r"\(exchange \d+\): every rank must make the same calls"),
         ("torchrun", "kill", DIED),
     ],
 )  # fmt: skip

@@ -1,7 +1,6 @@
-"""A comparison as one self-contained HTML page: no script, no font, no address outside it.
+"""A comparison as one self-contained HTML page, of the parts in `page_parts`.
 
-It is a function of the comparison alone, in plain types as `make_comparison` gives it, and has the
-house style of `page.py`; every text is escaped there.
+It is a function of the comparison alone, in plain types as `make_comparison` gives it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..charts import line_chart
-from ..page import document, escaped, legend, listed, pairs, section, tile
+from ..page_parts import (
+    cell,
+    document,
+    escaped,
+    header,
+    legend,
+    listed,
+    pairs,
+    said,
+    section,
+    table,
+    tiles,
+)
 from ..report import PARTS, SPLIT_PARTS, best_scores, format_number, heading
 from .layout import Grid, grids_of, means_of, scoring_words, short, trained
 
@@ -32,7 +43,7 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
     lower = "; MAR: lower is better" if comparison["protocol"] != "split" else ""
     body = [
         f"<h1>{escaped(title)}</h1>",
-        f'<p class="soft">{escaped(_subtitle(comparison))}</p>',
+        said(_subtitle(comparison)),
         _tiles(comparison, grids[0]),
         *(section(grid.title, _grid(comparison, grid, words + lower)) for grid in grids),
         section("Seeds won against the baselines", _wins(comparison, grids[0])),
@@ -62,17 +73,17 @@ def _subtitle(comparison: Mapping[str, Any]) -> str:
 
 def _tiles(comparison: Mapping[str, Any], grid: Grid) -> str:
     """The best of each of the first columns, over all rows."""
-    means, tiles = means_of(comparison), []
+    means, figures = means_of(comparison), []
     shown = [column for column in grid.columns if column[2] in ("ap", "mrr")]
     for _, part, metric in (shown[:1] + shown[1:4:2])[:3]:
         if (best := best_scores(means, part).get(metric)) is not None:
             names = [name for name in means if means[name][part][metric] == best]
             words = f"Best {heading(metric)}, {(PARTS | SPLIT_PARTS)[part]}"
-            tiles.append(tile(words, format_number(best, metric), names[0]))
+            figures.append((words, format_number(best, metric), names[0]))
     seconds = [row["seconds"]["values"] for row in trained(comparison)]
     total, count = sum(map(sum, seconds)), sum(map(len, seconds))
-    tiles.append(tile("Runs", str(count), f"{format_number(total)} s in all"))
-    return f'<div class="tiles">{"".join(tiles)}</div>'
+    figures.append(("Runs", str(count), f"{format_number(total)} s in all"))
+    return tiles(figures)
 
 
 def _grid(comparison: Mapping[str, Any], grid: Grid, words: str) -> str:
@@ -88,17 +99,13 @@ def _grid(comparison: Mapping[str, Any], grid: Grid, words: str) -> str:
         if row["trained"]:
             name = f"<strong>{name}</strong><small>{escaped(_run_words(row))}</small>"
         rows.append(f"<tr><td>{name}</td>{cells}</tr>")
-    return (
-        f"<table><thead>{_head(grid)}</thead><tbody>{''.join(rows)}</tbody></table>"
-        f'<p class="soft">{escaped(words[:1].upper() + words[1:])}.</p>'
-    )
+    return table(_head(grid), "".join(rows)) + said(f"{words[:1].upper()}{words[1:]}.")
 
 
 def _head(grid: Grid) -> str:
-    names = "".join(f"<th>{escaped(label)}</th>" for label, _, _ in grid.columns)
     spans = "".join(f'<th colspan="{n}">{escaped(label)}</th>' for label, n in grid.groups)
     above = f"<tr><th></th>{spans}</tr>" if spans else ""
-    return f"{above}<tr><th></th>{names}</tr>"
+    return above + header("", *(label for label, _, _ in grid.columns))
 
 
 def _run_words(row: Mapping[str, Any]) -> str:
@@ -114,7 +121,7 @@ def _cell(found: Mapping[str, Any], metric: str, best: float | None = None) -> s
     text, mean = format_number(found["mean"], metric), found["mean"]
     if found["std"]:
         text += f"<small>± {format_number(found['std'], metric)}</small>"
-    return f"<td><b>{text}</b></td>" if mean is not None and mean == best else f"<td>{text}</td>"
+    return cell(text, mean is not None and mean == best)
 
 
 def _wins(comparison: Mapping[str, Any], grid: Grid) -> str:
@@ -131,10 +138,7 @@ def _wins(comparison: Mapping[str, Any], grid: Grid) -> str:
             label = f"<td><strong>{escaped(name)}</strong> against {escaped(rival)}</td>"
             rows.append(f"<tr>{label}{''.join(cells)}</tr>")
     words = f"{grid.title}: seeds in which the model is strictly better."
-    return (
-        f"<table><thead>{_head(grid)}</thead><tbody>{''.join(rows)}</tbody></table>"
-        f'<p class="soft">{escaped(words)}</p>'
-    )
+    return table(_head(grid), "".join(rows)) + said(words)
 
 
 def _times(comparison: Mapping[str, Any]) -> str:
@@ -152,8 +156,7 @@ def _times(comparison: Mapping[str, Any]) -> str:
         for name, parts in times.items():
             cells = "".join(_cell(parts[part][key], key, best[key]) for key in best)
             rows.append(f"<tr><td>{escaped(name)}</td><td>{words}</td>{cells}</tr>")
-    head = "<th></th><th>Part</th><th>Mean absolute</th><th>Median absolute</th>"
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return table(header("", "Part", "Mean absolute", "Median absolute"), "".join(rows))
 
 
 def _training(comparison: Mapping[str, Any]) -> str:
@@ -164,8 +167,7 @@ def _training(comparison: Mapping[str, Any]) -> str:
         cells += _cell(row["train_events_per_second"], "") + _cell(row["seconds"], "")
         rows.append(f"<tr><td>{escaped(row['name'])}</td>{cells}</tr>")
     names = ("", "Batch", "Negatives", "Consistency", "Windows", "Epochs", "Events/s", "Seconds")
-    head = "".join(f"<th>{name}</th>" for name in names)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return table(header(*names), "".join(rows))
 
 
 def _charts(comparison: Mapping[str, Any]) -> str:

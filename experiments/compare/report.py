@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...storage import write_whole
-from ..charts import Point, thin
+from ..charts import Point, legible, thin
 from ..config import TrainConfig
 from ..report import LOWER_IS_BETTER, to_json, to_plain
 from .page import render_comparison
@@ -23,7 +23,6 @@ from .page import render_comparison
 Report: TypeAlias = Mapping[str, Any]
 
 _MOST_POINTS = 60
-_EVENTS_A_POINT = 100  # fewer make scores too noisy to read
 
 
 def make_comparison(
@@ -212,8 +211,7 @@ def _over_windows(
     for windows in zip(*(report["windows"] for report in reports), strict=True):
         points.append((windows[0]["test_start"], _mean([value_of(window) for window in windows])))
         weights.append(windows[0]["events"])
-    most = min(len(points), _MOST_POINTS, max(10, int(sum(weights)) // _EVENTS_A_POINT))
-    return thin(points, weights, most)
+    return thin(points, weights, legible(weights, _MOST_POINTS))
 
 
 def _over_epochs(reports: Sequence[Report]) -> list[Point]:

@@ -100,9 +100,11 @@ def compare(
     Raises:
         ValueError: if a name is unknown, a setting does not fit (before anything is trained), a
             loss diverges, or runs in the folder were not scored alike.
+        TypeError: if `log` is no EventLog, or `config` no TrainConfig.
         CheckpointError: if a run in the folder is damaged, or of another log or other settings.
     """
     config = TrainConfig() if config is None else config
+    runs.check_given(log, config)
     folder = Path(folder)
     entries, baselines = parse_models(models, config.protocol)
     plan = plan_runs(log, entries, _seeds(seeds, config), config, folder)

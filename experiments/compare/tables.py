@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..report import PARTS, SPLIT_PARTS, best_scores, format_number, heading, verdicts
+from ..tables import ruled
 from .layout import grids_of, means_of, scoring_words, short, trained
 
 
@@ -19,22 +19,19 @@ def print_comparison(console: Console, comparison: Mapping[str, Any], place: str
     means = means_of(comparison)
     grids = grids_of(comparison["protocol"])[:2]
     for grid in grids:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        table.add_column("")
+        names = [label for label, _, _ in grid.columns]
         groups = [label.split(",")[0].lower() for label, span in grid.groups for _ in range(span)]
-        for place_of, (label, _, _) in enumerate(grid.columns):
-            words = f"{groups[place_of]}\n{label}" if groups else label
-            table.add_column(words, justify="right")
+        if groups:
+            names = [f"{group}\n{name}" for group, name in zip(groups, names, strict=True)]
+        table = ruled([""], names)
         for row in comparison["rows"]:
             scores = comparison["metrics"][row["name"]]
             cells = []
             for _, part, metric in grid.columns:
                 found = scores[part][metric]
-                text = format_number(found["mean"], metric)
-                text += f" ± {format_number(found['std'], metric)}" if found["std"] else ""
                 is_best = found["mean"] is not None
                 is_best = is_best and found["mean"] == best_scores(means, part).get(metric)
-                cells.append(Text(text, "bold green" if is_best else ""))
+                cells.append(Text(_spread_text(found, metric), "bold green" if is_best else ""))
             table.add_row(Text(row["name"]), *cells)
         _print(console, grid.title, table)
     _print_times(console, comparison)
@@ -51,8 +48,7 @@ def _print_verdicts(console: Console, comparison: Mapping[str, Any], part: str) 
     rivals = {row["name"]: means[row["name"]] for row in comparison["rows"] if not row["trained"]}
     average = " on average" if len(comparison["seeds"]) > 1 else ""
     title = f"Better{average} than, {(PARTS | SPLIT_PARTS)[part]}"
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
+    table = ruled([""], [])
     for rival in rivals:
         table.add_column(Text(rival), overflow="fold")
     for row in trained(comparison):
@@ -69,32 +65,28 @@ def _print_times(console: Console, comparison: Mapping[str, Any]) -> None:
     if not comparison["times"]:
         return
     part, title = "last_half", "Time to the next event, last half of the stream"
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for name in ("mean absolute error, in mean gaps", "median absolute error"):
-        table.add_column(name, justify="right")
+    table = ruled([""], ["mean absolute error, in mean gaps", "median absolute error"])
     for name, parts in comparison["times"].items():
-        cells = []
-        for key in ("mae", "median_ae"):
-            found = parts[part][key]
-            text = format_number(found["mean"])
-            cells.append(text + (f" ± {format_number(found['std'])}" if found["std"] else ""))
-        table.add_row(Text(name), *cells)
+        table.add_row(Text(name), *(_spread_text(parts[part][k]) for k in ("mae", "median_ae")))
     _print(console, title, table)
 
 
 def _print_training(console: Console, comparison: Mapping[str, Any]) -> None:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
     keys = ("batch_size", "negatives", "consistency", "windows", "epochs")
-    for name in (*keys, "events/s", "seconds"):
-        table.add_column(name.replace("_", " "), justify="right")
+    names = (name.replace("_", " ") for name in (*keys, "events/s", "seconds"))
+    table = ruled([""], names)
     for row in trained(comparison):
         cells = [Text(short(row.get(key))) for key in keys]
         for key in ("train_events_per_second", "seconds"):
             cells.append(Text(format_number(row[key]["mean"])))
         table.add_row(Text(row["name"]), *cells)
     _print(console, "Training", table)
+
+
+def _spread_text(found: Mapping[str, Any], metric: str = "") -> str:
+    """The mean over the seeds, and how far they are apart."""
+    text = format_number(found["mean"], metric)
+    return f"{text} ± {format_number(found['std'], metric)}" if found["std"] else text
 
 
 def _print(console: Console, title: str, table: Table) -> None:

@@ -30,7 +30,11 @@ class SnapshotConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    model: str = Field(default="gconvgru", description="Model to train, such as gcn.")
+    model: str = Field(
+        default="gconvgru",
+        description="Model to train: gconvgru, gconvlstm, gclstm, tgcn, a3tgcn, mpnnlstm, "
+        "evolvegcno, evolvegcnh, gcn, sage or gat (classes: the last three).",
+    )
     width: int = Field(default=32, description="Width of a node's row.", ge=1, le=65_536)
     options: dict[str, Any] = Field(
         default={}, description="Options of the model by name, such as orders=3."
@@ -68,7 +72,9 @@ class SnapshotConfig(BaseModel):
     )
 
     backend: str = Field(
-        default="auto", description="Who sends along the edges: single, halo, tensor ..."
+        default="auto",
+        description="Who sends along the edges: single, halo, tensor, task, hetero, lazy, "
+        "broadcast, or what auto takes of the first three.",
     )
     backend_options: dict[str, Any] = Field(
         default={}, description="Options of the backend by name, such as chunks=4."

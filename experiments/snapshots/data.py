@@ -261,11 +261,7 @@ def _with_names(
     assert snapshot.features is not None
     found = replace(snapshot, features=np.concatenate((snapshot.features, names), axis=1))
     if undirected:
-        a = snapshot.adjacency
-        ends = np.concatenate((a.indices, a.row_of)), np.concatenate((a.row_of, a.indices))
-        back = np.where(a.indices == a.row_of, 0.0, a.weight)  # a loop goes both ways as it is
-        weight = np.concatenate((a.weight, back))
-        found = replace(found, adjacency=SparseMatrix.from_edges(*ends, a.num_columns, weight))
+        found = replace(found, adjacency=snapshot.adjacency.both_ways())
     return found
 
 

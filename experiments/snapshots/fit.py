@@ -20,7 +20,7 @@ from ...parallel.backends import BACKENDS, make_propagator
 from ...parallel.backends.choose import choose
 from ...parallel.comm import Alone, Comm, agree
 from ...stream import EventLog
-from ...stream.errors import did_you_mean
+from ...stream.errors import unknown_name
 from ..keeper import Keeper, check_ways, checksum, class_of, finished, kept_in
 from ..report import write_report
 from ..summary import versions
@@ -74,7 +74,8 @@ def fit_snapshots(
         settings = {k: str(v) for k, v in config.model_dump(mode="json").items()}
         known = {f"version of {name}": v for name, v in versions().items() if name != "platform"}
         resumes = {"resume": folder is not None and resume}
-        agree(comm, {"data": data.checksum, **settings, **resumes, **known})
+        agree(comm, {**settings, **resumes, **known})
+        agree(comm, {"data": data.checksum})  # which depend on settings, the seed among them
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)
     try:
@@ -154,9 +155,7 @@ def choose_backend(data: SnapshotData, config: SnapshotConfig, ranks: int) -> Ba
     """
     names = ("auto", *BACKENDS)
     if config.backend not in names:
-        text = f"`backend` must be one of {', '.join(names)}: got {config.backend!r}"
-        hint = did_you_mean(config.backend, names)
-        raise ValueError(f"{text}; {hint}" if hint else text)
+        raise unknown_name("backend", config.backend, names)
     if config.backend != "auto":
         return Backend(config.backend, "it was asked for", config.backend_options)
     found = choose(data.snapshots, ranks, [config.width, config.width])

@@ -1,6 +1,6 @@
-"""The report of a run on snapshots as one self-contained HTML page, in the house style of `page`.
+"""The report of a run on snapshots as one self-contained HTML page, of the parts in `page_parts`.
 
-It is a function of the report alone, in plain types; every text is escaped there.
+It is a function of the report alone, in plain types.
 """
 
 from __future__ import annotations
@@ -9,9 +9,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..charts import line_chart
-from ..page import document, escaped, legend, listed, pairs, section, tile
+from ..page_parts import (
+    document,
+    escaped,
+    header,
+    legend,
+    listed,
+    pairs,
+    said,
+    score_cell,
+    section,
+    table,
+    tiles,
+)
 from ..report import format_number
-from .summary import COUNTS, LOWER, PARTS, format_bytes
+from .summary import COUNTS, LOWER, PARTS, best_value, format_bytes
 
 
 def render_snapshots(report: Mapping[str, Any]) -> str:
@@ -20,13 +32,13 @@ def render_snapshots(report: Mapping[str, Any]) -> str:
     title = f"{model} on the snapshots of {report['log']}"
     body = [
         f"<h1>{escaped(title)}</h1>",
-        f'<p class="soft">{escaped(_subtitle(report))}</p>',
+        said(_subtitle(report)),
         _tiles(report, model),
         section("Scores", _scores(report, model) + listed(report["verdict"]) + _rule(report)),
         f'<div class="charts">{_charts(report)}</div>',
         section(
             f"Bytes by purpose, one epoch of training, {backend['name']}",
-            _traffic(report["traffic"]) + _said(f"backend: {backend['reason']}"),
+            _traffic(report["traffic"]) + said(f"backend: {backend['reason']}"),
         ),
         section(
             f"Balance over {backend['ranks']} {_plural('rank', backend['ranks'])}",
@@ -59,11 +71,10 @@ def _subtitle(report: Mapping[str, Any]) -> str:
 
 def _tiles(report: Mapping[str, Any], model: str) -> str:
     metric, metrics = report["metric"], report["metrics"]
-    rivals = [scores["test"][metric] for name, scores in metrics.items() if name != model]
-    known = [value for value in rivals if value is not None]
-    best = (max if report["higher_is_better"] else min)(known) if known else None
+    rivals = {name: scores for name, scores in metrics.items() if name != model}
+    best = best_value(rivals, "test", metric)
     throughput = report["throughput"]
-    tiles = [
+    figures = [
         (
             f"{metric.upper()}, test",
             format_number(metrics[model]["test"][metric]),
@@ -80,7 +91,7 @@ def _tiles(report: Mapping[str, Any], model: str) -> str:
             f"by {report['backend']['name']}, all ranks",
         ),
     ]
-    return '<div class="tiles">' + "".join(tile(*each) for each in tiles) + "</div>"
+    return tiles(figures)
 
 
 def _scores(report: Mapping[str, Any], model: str) -> str:
@@ -90,34 +101,22 @@ def _scores(report: Mapping[str, Any], model: str) -> str:
     bodies = []
     for part, words in PARTS.items():
         rows = []
+        best = {name: best_value(metrics, part, name) for name in names}
         for scorer, scores in metrics.items():
-            cells = "".join(
-                _cell(scores[part][name], name, [other[part][name] for other in metrics.values()])
-                for name in names
-            )
+            cells = "".join(score_cell(scores[part][name], name, best[name]) for name in names)
             own = f"<strong>{escaped(scorer)}</strong>" if scorer == model else escaped(scorer)
             count = format_number(scores[part]["answers"])
             rows.append(f"<tr><td>{own}</td><td>{words}</td>{cells}<td>{count}</td></tr>")
-        bodies.append(f"<tbody>{''.join(rows)}</tbody>")
-    head = "".join(f"<th>{escaped(name.replace('_', ' ').upper())}</th>" for name in names)
-    return (
-        f"<table><thead><tr><th>Scorer</th><th>Part</th>{head}<th>Answers</th></tr></thead>"
-        f"{''.join(bodies)}</table>"
-    )
-
-
-def _cell(value: Any, name: str, others: Sequence[Any]) -> str:
-    known = [other for other in others if other is not None]
-    best = (min if name in LOWER else max)(known) if known else None
-    text = format_number(value, name)
-    return f"<td><b>{text}</b></td>" if value is not None and value == best else f"<td>{text}</td>"
+        bodies.append("".join(rows))
+    shown = (name.replace("_", " ").upper() for name in names)
+    return table(header("Scorer", "Part", *shown, "Answers"), *bodies)
 
 
 def _rule(report: Mapping[str, Any]) -> str:
     words = str(report["ranking"]["what"])
     if report["metric"] in LOWER:
         words += "; lower is better"
-    return _said(words[:1].upper() + words[1:] + ".")
+    return said(words[:1].upper() + words[1:] + ".")
 
 
 def _charts(report: Mapping[str, Any]) -> str:
@@ -159,22 +158,19 @@ def _over_epochs(
     for name, value in (levels or {}).items():
         series[name] = [(x, value) for x in dict.fromkeys((places[0], places[-1]))]
     drawn = line_chart(title, series, x_label="epoch")
-    return section(title, legend(series, f"<span>{escaped(words)}</span>") + drawn)
+    return section(title, legend(series, words) + drawn)
 
 
 def _traffic(rows: Sequence[Mapping[str, Any]]) -> str:
     if not any(row["bytes"] for row in rows):
-        return '<p class="soft">One rank sends nothing.</p>'
+        return said("One rank sends nothing.")
     cells = "".join(
         f"<tr><td>{escaped(row['purpose'])}</td><td>{format_number(row['exchanges'])}</td>"
         f"<td>{format_number(row['bytes'])}</td><td>{format_number(row['imbalance'])}</td></tr>"
         for row in rows
         if row["bytes"]
     )
-    return (
-        "<table><thead><tr><th>Purpose</th><th>Exchanges</th><th>Bytes, all ranks</th>"
-        f"<th>Largest / mean</th></tr></thead><tbody>{cells}</tbody></table>"
-    )
+    return table(header("Purpose", "Exchanges", "Bytes, all ranks", "Largest / mean"), cells)
 
 
 def _balance(found: Mapping[str, Any]) -> str:
@@ -190,17 +186,9 @@ def _balance(found: Mapping[str, Any]) -> str:
         + f"<td>{format_number(of['imbalance'])}</td></tr>"
         for name, of in found.items()
     )
-    count = len(found["rows"]["ranks"])
-    head = "".join(f"<th>Rank {rank}</th>" for rank in range(count))
-    return (
-        f"<table><thead><tr><th>What</th>{head}<th>Largest / mean</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
-    )
+    ranks = (f"Rank {rank}" for rank in range(len(found["rows"]["ranks"])))
+    return table(header("What", *ranks, "Largest / mean"), rows)
 
 
 def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
-
-
-def _said(words: str) -> str:
-    return f'<p class="soft">{escaped(words)}</p>'

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from ..report import format_number
-from .summary import COUNTS, LOWER, PARTS, format_bytes
+from ..tables import ruled, score_text
+from .summary import COUNTS, PARTS, best_value, format_bytes
 
 
 def show_snapshots(
@@ -23,20 +21,11 @@ def show_snapshots(
     """
     metrics, model = report["metrics"], report["config"]["model"]
     names = [name for name in metrics[model]["test"] if name not in COUNTS]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    table.add_column("part")
-    for name in names:
-        table.add_column(name.replace("_", " ").upper(), justify="right")
+    table = ruled(["", "part"], (name.replace("_", " ").upper() for name in names))
     for part, words in PARTS.items():
+        best = {name: best_value(metrics, part, name) for name in names}
         for scorer, scores in metrics.items():
-            cells = []
-            for name in names:
-                known = [s[part][name] for s in metrics.values() if s[part][name] is not None]
-                best = (min if name in LOWER else max)(known) if known else None
-                value = scores[part][name]
-                style = "bold green" if value is not None and value == best else ""
-                cells.append(Text(format_number(value, name), style))
+            cells = (score_text(scores[part][name], name, best[name]) for name in names)
             table.add_row(Text(scorer), words, *cells)
         table.add_section()
     console.print(table)

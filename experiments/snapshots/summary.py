@@ -87,6 +87,14 @@ def make_snapshot_report(
     )
 
 
+def best_value(
+    metrics: Mapping[str, Mapping[str, Mapping[str, float | None]]], part: str, name: str
+) -> float | None:
+    """The best that a scorer has of a score in a part; None where nobody has it."""
+    known = [value for of in metrics.values() if (value := of[part][name]) is not None]
+    return (min if name in LOWER else max)(known, default=None)
+
+
 def verdict(
     task: Task, metrics: Mapping[str, Mapping[str, Mapping[str, float]]], model: str
 ) -> list[str]:

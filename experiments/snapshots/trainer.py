@@ -11,6 +11,7 @@ that is killed and resumed equals one that never was, on any number of ranks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
@@ -121,7 +122,7 @@ class SnapshotTrainer:
             "seconds": perf_counter() - began,
         }
         self.done.ranks = self.comm.gather_objects(moved, "balance")
-        figures["bytes"] = sum(sent for one in self.done.ranks for _, sent in one["bytes"].values())
+        figures["bytes"] = bytes_of(self.done.ranks)
         old = None if self.done.best is None else self.done.epochs[self.done.best][self._metric]
         figures["is_best"] = self.task.is_better(figures[self._metric], old)
         if figures["is_best"]:
@@ -179,7 +180,7 @@ class SnapshotTrainer:
             self.propagator.sum_gradients(self.net.parameters())
             self.optimiser.step()
             value = float(self.propagator.total(mean))
-            if value != value or abs(value) == float("inf"):
+            if not math.isfinite(value):
                 advice = "the model diverges, try a smaller `learning_rate`"
                 if not self.done.epoch and first == steps.start:  # nothing was learned yet
                     advice = "features or targets are too large for the numbers, scale them"

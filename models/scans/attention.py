@@ -86,10 +86,11 @@ class _Losses(Function):
         learner, supposed, grads = ctx.kept
         ctx.kept = learner, supposed, None  # autograd copies what others hold
         pull = array(by_loss)
-        if grads is None or not len(pull) or (pull != pull[0]).any():
+        alike = len(pull) and (pull == pull[0]).all()
+        if grads is None or not alike:
             _ = ctx.saved_tensors  # of which autograd says if they are not what they were
-            _, grads = learner.learn(pull, _learns(ctx))
-        elif pull[0] != supposed[0]:
+            _, grads = learner.learn(supposed if alike else pull, _learns(ctx))
+        if alike and pull[0] != supposed[0]:
             grads = [None if each is None else each * (pull[0] / supposed[0]) for each in grads]
         by_table, *others = grads
         return by_table, None, None, None, None, None, *others

@@ -149,9 +149,9 @@ class _Attention(torch.autograd.Function):
         matrix = ctx.matrix
         receiver, sender, alpha = ctx.saved_tensors
         by_receiver, by_sender = torch.empty_like(receiver), torch.zeros_like(sender)
-        given = (receiver, sender, SLOPE, alpha, grads[0].contiguous(), by_receiver, by_sender)
-        arrays = [_numpy(value) if isinstance(value, Tensor) else value for value in given]
-        kernels.attention_back(matrix.indptr, matrix.indices, *arrays)
+        ends = matrix.indptr, matrix.indices, _numpy(receiver), _numpy(sender)
+        given = _numpy(alpha), _numpy(grads[0].contiguous())
+        kernels.attention_back(*ends, SLOPE, *given, _numpy(by_receiver), _numpy(by_sender))
         return by_receiver, by_sender, None
 
 

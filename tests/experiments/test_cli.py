@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from neutronstream.experiments.cli import app
 from neutronstream.experiments.config import TrainConfig, load_config
 from neutronstream.experiments.flags import split_settings
 from neutronstream.models import MODELS
+from neutronstream.models.snapshots import SNAPSHOT_MODELS
+from neutronstream.parallel.backends import BACKENDS
 
 Call = Callable[..., Result]
 
@@ -84,6 +87,25 @@ def test_every_setting_has_a_flag(call: Call) -> None:
     for name in TrainConfig.model_fields:
         flag = "set" if name == "options" else name.replace("_", "-")
         assert f"--{flag} " in text, name
+
+
+def test_the_help_names_every_model_and_every_backend(call: Call) -> None:
+    for command, kind, names in (
+        ("train", "model", MODELS),
+        ("snapshots", "model", SNAPSHOT_MODELS),
+        ("snapshots", "backend", BACKENDS),
+    ):
+        text = " ".join(call(command, "--help").stdout.replace("│", "").split())
+        told = text.split(f"--{kind} NAME ")[1].split("--")[0]
+        assert set(names) <= set(re.findall(r"\w+", told)), (command, kind)
+
+
+def test_the_help_of_a_switch_asks_for_no_value(call: Call) -> None:
+    lines = call("train", "--help").stdout.splitlines()
+    switches = ("--resume ", "--force ", "--json ", "--check ")
+    found = [line for line in lines if line.strip("│ ").startswith(switches)]
+    assert len(found) == len(switches)
+    assert not any("<" in line for line in found)
 
 
 def test_flags_are_split_into_settings_and_ways_to_read() -> None:
@@ -489,6 +511,15 @@ def test_settings_come_from_a_file_and_flags_win(call: Call) -> None:
     assert report["folder"] == "runs/log-dyrep-seed6"
     assert (report["config"]["width"], report["config"]["seed"]) == (4, 6)
     assert report["counts"]["applied"] == 80
+
+
+def test_one_window_over_the_whole_log_is_noted(call: Call) -> None:
+    small = ("--width", "4", "--candidates", "5", "--force")
+    said = call("train", "log.csv", *small, "--size", "1d")
+    note = "note: one window holds the whole log, so nothing was learned before an event"
+    assert said.exit_code == 0 and said.stderr.count(note) == 1
+    assert note not in call("train", "log.csv", *small, "--size", "1d", "--quiet").stderr
+    assert note not in call("train", "log.csv", *small, "--size", "60").stderr
 
 
 # -- the process -----------------------------------------------------------------------------------

@@ -263,6 +263,17 @@ def test_a_missing_device_is_told_of_once(place: Path) -> None:
 
 
 @pytest.mark.slow
+def test_ranks_without_mpi4py_are_told_what_to_install(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('it is not here')")
+    path = f"{tmp_path}{os.pathsep}{ROOT / 'src'}"
+    words = ("train", "log.csv", *SMALL, "--output", "never", "--quiet")
+    text = refusal(launch_unlike(place, words, words, PYTHONPATH=path))
+    assert text.startswith("rank 1 of 2: error: mpiexec started 2 ranks, but mpi4py cannot be")
+    assert "pip install 'neutronstream[mpi]'" in text
+    assert not (place / "never").exists()
+
+
+@pytest.mark.slow
 def test_help_and_version_are_printed_once(place: Path) -> None:
     code, out, err = finish(launch(place, 3, "--version"))
     assert (code, len(out.splitlines()), err) == (0, 1, "")

@@ -83,7 +83,7 @@ def test_a_window_length_is_a_count_or_a_duration(value: Any, kept: Any) -> None
         ({"limit": 0}, "`limit` must be greater than or equal to 1: got 0"),
         ({"window": "ring"}, "`window` must be 'fixed', 'tumbling', 'growing' or 'adaptive'"),
         ({"device": "gpu"}, "`device` must be cpu, mps, cuda or cuda:N: got 'gpu'"),
-        ({"model": "A b"}, "`model` must be the name of a model, such as dyrep: got 'A b'"),
+        ({"model": "A b"}, "in small letters, such as dyrep: got 'A b'"),
         ({"size": 0}, "`size` must be at least 1: got 0"),
         ({"size": -5}, "`size` must be at least 1: got -5"),
         ({"size": 2.5}, "`size` must be a count of events or a duration such as 7d"),

@@ -9,8 +9,9 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from neutronstream.experiments.evaluate import PARTS, Evaluation
+from neutronstream.experiments.evaluate import Evaluation
 from neutronstream.experiments.fit import fit
+from neutronstream.experiments.report import PARTS
 from neutronstream.experiments.trainer import segments
 from neutronstream.models import DyRep
 from neutronstream.parallel import Replay

@@ -13,6 +13,7 @@ import torch
 
 from neutronstream import __version__
 from neutronstream.experiments import TrainConfig
+from neutronstream.experiments.compare import compare
 from neutronstream.experiments.fit import fit
 from neutronstream.experiments.summary import make_report
 from neutronstream.experiments.trainer import Trainer, segments
@@ -209,6 +210,17 @@ def test_small_and_odd_logs_have_a_report(case: str, candidates: int) -> None:
     assert np.isfinite(scored["loss"])
 
 
+def test_what_is_no_log_or_no_configuration_is_refused_with_what_makes_one() -> None:
+    given: Any = ("messages.csv", TrainConfig())
+    with pytest.raises(TypeError, match=r"as `read_log\(path\)` and .* got str 'messages.csv'"):
+        fit(*given)
+    with pytest.raises(TypeError, match=r"as `read_log\(path\)` and .* got str 'messages.csv'"):
+        compare(given[0], "tgn")
+    given = (LOG, {"model": "tgn"})
+    with pytest.raises(TypeError, match=r"as `TrainConfig\(model=...\)` and .* got dict {'model'"):
+        fit(*given)
+
+
 def test_a_log_without_events_is_refused() -> None:
     with pytest.raises(ValueError, match="holds no event: there is nothing to train on"):
         fit(EventLog.from_arrays([], [], []), settings())
@@ -248,7 +260,7 @@ def test_a_device_or_folder_that_is_none_is_refused() -> None:
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"`model` must be one of \[.*'dyrep'.*\]: got 'rnn'"):
+    with pytest.raises(ValueError, match=r"`model` must be one of .*dyrep.*: got 'rnn'"):
         fit(LOG, settings(model="rnn"))
 
 

@@ -25,6 +25,7 @@ from neutronstream.stream import TICKS_PER_SECOND, EventLog
 from ..data import real_log, span_of
 from ..naive import random_log
 from ..parallel.runs import run
+from .hostile import HOSTILE
 from .naive_dygnn import NaiveDyGNN
 from .twins import (
     assert_every_parameter_learns,
@@ -102,13 +103,7 @@ def test_gradients_are_the_slopes_of_the_slow_model(name: str) -> None:
 
 
 STREAMS = {
-    "ties": random_log(4, 60, 12, ties=1.0, loops=0.0, hub=0.0),
-    "loops": random_log(5, 60, 9, loops=0.5),
-    "only loops": random_log(6, 30, 5, loops=1.0),
-    "a hub": random_log(7, 60, 30, hub=0.9),
-    "two nodes": random_log(8, 30, 2),
-    "one event": random_log(9, 1, 5),
-    "a large sparse one": random_log(10, 60, 300, hub=0.0),
+    **HOSTILE,
     "uci": real_log("uci", 200),
     "reality_call": real_log("reality_call", 120),
 }
@@ -137,9 +132,7 @@ def test_in_float32_they_agree_to_rounding(name: str) -> None:
         run(log, new_model(log, 64), executor, dtype=torch.float32)
         for executor in ("levels", "sequential")
     )
-    for key, value in first.values.items():
-        difference = (value - second.values[key]).abs().max()
-        assert difference <= 1e-6 * max(1.0, float(value.abs().max())), key
+    second.assert_near(first, 1e-6)
 
 
 def test_a_stale_run_is_finite_and_differs_from_the_exact_one() -> None:

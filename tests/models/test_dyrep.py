@@ -13,18 +13,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from neutronstream.models import DyRep, Events, Nodes
 from neutronstream.models.kernels.links import attend_links, event_rates
 from neutronstream.models.point_process import split_gap
-from neutronstream.parallel import EXECUTORS, LevelExecutor, Outcome, Replay, Segment
+from neutronstream.parallel import LevelExecutor, Outcome, Replay, Segment
 from neutronstream.stream import EventLog
 
 from ..data import real_log, span_of
 from ..naive import random_log
-from .naive_dyrep import SEED, NaiveDyRep
-from .twins import assert_every_parameter_learns, assert_gradients_are_slopes
+from .naive_dyrep import NaiveDyRep
+from .twins import (
+    assert_every_parameter_learns,
+    assert_gradients_are_slopes,
+    assert_near,
+    assert_scored_alike,
+    replayed,
+    strong,
+    weights_of,
+)
 
 LOGS = {
     "uci": real_log("uci", 220),
@@ -41,40 +49,18 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def new_model(log: EventLog, form: str = "linear", width: int = 6) -> DyRep:
-    """A model whose weights are far enough from zero that every term counts."""
-    with torch.random.fork_rng():
-        torch.manual_seed(7)
-        model = DyRep(width, log.kinds, **FORMS[form])
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.3 * torch.randn_like(parameter))
-            model.constrain()
+def new_model(
+    log: EventLog, form: str = "linear", width: int = 6, dtype: torch.dtype = torch.float64
+) -> DyRep:
+    model = strong(lambda: DyRep(width, log.kinds, **FORMS[form]), dtype)
+    model.constrain()
+    assert isinstance(model, DyRep)
     return model
 
 
-def replayed(
-    log: EventLog, model: DyRep, dtype: torch.dtype = torch.float64, executor: str = "levels"
-) -> tuple[Replay, Segment, Outcome]:
-    """One segment of the whole log, run but not committed."""
-    replay = Replay(log, model.to(dtype), seed=SEED, dtype=dtype)
-    segment = replay.resolve(0, len(log), num_candidates=4)
-    engine = EXECUTORS[executor](replay)
-    return replay, segment, engine.run(engine.prepare(segment))
-
-
-def naive(log: EventLog, model: DyRep, replay: Replay) -> NaiveDyRep:
-    weights = {n: p.detach().double().numpy().copy() for n, p in model.named_parameters()}
+def naive(model: DyRep, replay: Replay) -> NaiveDyRep:
     z = [row.copy() for row in replay.state["embedding"].double().numpy()]
-    return NaiveDyRep(log, weights, z)
-
-
-def assert_near(ours: Tensor, right: object, bound: float) -> None:
-    """The greatest difference is at most `bound` of the greatest value."""
-    expected = torch.as_tensor(right, dtype=torch.float64)
-    found = ours.detach().double()
-    assert found.shape == expected.shape
-    assert (found - expected).abs().max() <= bound * expected.abs().max()
+    return NaiveDyRep(replay.log, weights_of(model), z)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -86,16 +72,11 @@ def test_the_model_is_that_of_the_equations(
     name: str, form: str, dtype: torch.dtype, bound: float
 ) -> None:
     log = LOGS[name]
-    replay, segment, outcome = replayed(log, new_model(log, form).to(dtype), dtype)
-    assert isinstance(replay.model, DyRep)
-    slow = naive(log, replay.model, replay)
-    valid = segment.candidates.valid
-    slow.run([row[ok].tolist() for row, ok in zip(segment.candidates.node, valid, strict=True)])
+    model = new_model(log, form, dtype=dtype)
+    replay, segment, outcome = replayed(log, model)
+    slow = naive(model, replay)
+    assert_scored_alike(segment, outcome, slow, bound)
     outcome.commit()
-    assert_near(outcome.losses, slow.losses, bound)
-    assert outcome.scores is not None
-    shown = torch.from_numpy(np.concatenate([np.ones((len(log), 1), bool), valid], axis=1))
-    assert_near(outcome.scores[shown], [s for scores in slow.scores for s in scores], bound)
     assert_near(replay.state["embedding"], np.stack(slow.z), bound)
     rows = attention_rows(replay)
     assert rows.keys() == slow.attention.keys()
@@ -117,15 +98,14 @@ def attention_rows(replay: Replay) -> dict[tuple[int, int], float]:
 @pytest.mark.parametrize("name", LOGS)
 def test_gradients_are_the_slopes_of_the_slow_model(name: str, form: str) -> None:
     log = LOGS[name].head(60)
-    replay, _, outcome = replayed(log, new_model(log, form))
-    assert isinstance(replay.model, DyRep)
-    model = replay.model
+    model = new_model(log, form)
+    replay, _, outcome = replayed(log, model)
     outcome.losses.sum().backward()  # type: ignore[no-untyped-call]
-    start = naive(log, model, replay)
+    start = naive(model, replay)
     start.run()
 
     def twin() -> NaiveDyRep:
-        moved = naive(log, model, replay)
+        moved = naive(model, replay)
         moved.rates = start.used_rates  # attention carries no gradient
         return moved
 
@@ -188,10 +168,8 @@ def test_an_event_between_unlinked_nodes_leaves_the_attention() -> None:
 
 def test_a_link_is_not_among_the_neighbours_of_the_event_that_makes_it() -> None:  # fault Y6
     log = EventLog.from_arrays(["a", "a"], ["b", "b"], [1, 2])
-    replay, segment, _ = replayed(log, new_model(log))
+    _, segment, _ = replayed(log, new_model(log))
     assert segment.neighbors.before.tolist() == [False, False, True, True]
-    slow = naive(log, new_model(log), replay)
-    assert slow.neighbors == {}
 
 
 def test_psi_stays_in_its_bounds() -> None:  # fault Y7
@@ -205,7 +183,7 @@ def test_psi_stays_in_its_bounds() -> None:  # fault Y7
 def test_intensities_are_positive_and_symmetric() -> None:
     torch.manual_seed(0)
     for intensity in ("linear", "bilinear"):
-        model = new_model(LOGS["two kinds"], intensity).double()
+        model = new_model(LOGS["two kinds"], intensity)
         a, b = torch.rand(2, 50, 1, 6, dtype=torch.float64)
         rate = model.intensity(a, b)
         assert rate.shape == (50, 1, 2) and (rate > 0).all()
@@ -288,8 +266,7 @@ def test_the_kind_of_an_event_selects_the_intensity_and_nothing_else() -> None:
         for kind in (0, 1):
             same = int(log.events.kind[event]) == kind
             each = log if same else changed(log, event, kind=kind)
-            replay, segment, outcome = replayed(each.head(event + 1), model)
-            del replay
+            _, segment, outcome = replayed(each.head(event + 1), model)
             runs.append((segment, outcome))
         for name in ("src", "dst", "other_src", "other_dst", "candidates"):
             a, b = (getattr(segment, name) for segment, _ in runs)
@@ -329,7 +306,7 @@ def test_the_loss_counts_two_sides_times_samples_times_kinds() -> None:  # fault
 
 
 def test_the_loss_pairs_each_end_with_the_others_of_the_opposite_side() -> None:  # fault Y2
-    model = new_model(LOGS["uci"]).double()
+    model = new_model(LOGS["uci"])
     torch.manual_seed(0)
     src, dst, other_src, other_dst = torch.rand(4, 1, 1, 6, dtype=torch.float64)
     gap, valid = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
@@ -352,7 +329,7 @@ def test_every_event_is_trained_under_its_own_kind() -> None:  # faults Y3 and Y
 
 
 def test_the_score_is_a_log_density_that_falls_with_idle_time() -> None:  # fault Y8
-    model = new_model(LOGS["uci"]).double()
+    model = new_model(LOGS["uci"])
     z = torch.rand(1, 3, 6, dtype=torch.float64)
     gap, valid = torch.zeros(1, 3, dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool)
     idle = torch.tensor([[0.0, 2.0, 9.0]], dtype=torch.float64)
@@ -364,7 +341,7 @@ def test_the_score_is_a_log_density_that_falls_with_idle_time() -> None:  # faul
 
 
 def test_what_is_expected_does_not_know_how_much_time_has_passed() -> None:
-    model = new_model(LOGS["uci"], "drift").double()
+    model = new_model(LOGS["uci"], "drift")
     z, valid = torch.rand(1, 2, 6, dtype=torch.float64), torch.ones(1, 2, dtype=torch.bool)
     events = Events(torch.tensor([0]), torch.zeros(1, 2))
     expected, scores = [], []
@@ -388,7 +365,7 @@ def test_what_is_expected_does_not_know_how_much_time_has_passed() -> None:
 
 def test_a_node_without_links_has_no_structure() -> None:
     log = EventLog.from_arrays(["a"], ["b"], [5])
-    model = new_model(log).double()
+    model = new_model(log)
     replay, _, outcome = replayed(log, model)
     z = replay.state["embedding"].clone()
     outcome.commit()
@@ -401,7 +378,7 @@ def test_a_self_loop_updates_its_node_once(executor: str) -> None:
     log = EventLog.from_arrays(["a", "a"], ["a", "a"], [5, 9])
     model = new_model(log)
     replay, _, outcome = replayed(log, model, executor=executor)
-    slow = naive(log, model, replay)
+    slow = naive(model, replay)
     slow.run()
     outcome.commit()
     assert_near(replay.state["embedding"], np.stack(slow.z), 1e-12)
@@ -433,7 +410,7 @@ def test_a_wrong_argument_is_named(arguments: dict[str, object], message: str) -
 
 def test_a_segment_cuts_the_gradient_of_the_states_before_it() -> None:
     log = LOGS["uci"].head(40)
-    replay = Replay(log, new_model(log).double(), dtype=torch.float64)
+    replay = Replay(log, new_model(log), dtype=torch.float64)
     executor = LevelExecutor(replay)
     for start in (0, 20):
         outcome = executor.run(executor.prepare(replay.resolve(start, start + 20)))
@@ -444,7 +421,7 @@ def test_a_segment_cuts_the_gradient_of_the_states_before_it() -> None:
 
 @pytest.mark.parametrize("intensity", ["linear", "bilinear"])
 def test_the_attention_uses_the_intensity_of_the_loss(intensity: str) -> None:
-    model = new_model(LOGS["two kinds"], intensity).double()
+    model = new_model(LOGS["two kinds"], intensity)
     z = torch.randn(40, 2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 30
     kind = torch.arange(40) % 2
     with torch.no_grad():

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,8 +15,7 @@ from neutronstream.models.time_encoding import Drift
 from neutronstream.parallel import Replay
 from neutronstream.stream import EventLog
 
-from ..data import real_log
-from ..naive import random_log
+from .memories import LOGS
 from .naive_jodie import NaiveJODIE
 from .twins import (
     assert_every_parameter_learns,
@@ -30,22 +28,6 @@ from .twins import (
     weights_of,
 )
 
-
-def with_features(log: EventLog, width: int = 3) -> EventLog:
-    """The log with random features."""
-    events = log.events
-    features = np.random.default_rng(0).normal(size=(len(log), width)).astype(np.float32)
-    kind = [log.kinds[code] for code in events.kind]
-    return EventLog.from_arrays(events.src, events.dst, events.time, kind=kind, features=features)
-
-
-LOGS = {
-    "uci": real_log("uci", 200),
-    "loops, ties, kinds, features": with_features(
-        random_log(1, 120, 12, loops=0.2, kinds=("talk", "call", "mail"))
-    ),
-    "initial links": random_log(2, 120, 15, num_initial=12),
-}
 OPTIONS: dict[str, dict[str, Any]] = {
     "link": {"num_negatives": 2},
     "link, shared": {"shared": True},

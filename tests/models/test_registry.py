@@ -40,7 +40,7 @@ def test_texts_of_several_names_are_split() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("tgnn", {}, "must be one of .*'tgn'.*: got 'tgnn'; did you mean 'tgn'"),
+        ("tgnn", {}, "must be one of .* tgn.*: got 'tgnn'; did you mean 'tgn'"),
         ("tgn", {"kk": 1}, "model 'tgn' has no option 'kk': did you mean 'k'"),
         ("tgn", {"width": 1}, "model 'tgn' has no option 'width'"),
         ("tgn", {"k": "many"}, "option 'k' of model 'tgn' must be a valid integer: got 'many'"),

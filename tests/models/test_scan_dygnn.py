@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from neutronstream.models import Chain, DyGNN
-from neutronstream.parallel import EXECUTORS, Replay
+from neutronstream.models import DyGNN
 from neutronstream.stream import EventLog
 
 from ..data import SIX, real_log, span_of
 from ..parallel.runs import run
 from ..uncompiled import run_uncompiled
 from .hostile import HOSTILE
-from .twins import strong
+from .twins import chain_of, strong
 
 COMPILED = "NUMBA_DISABLE_JIT" not in os.environ
 
@@ -40,17 +38,6 @@ def strong_model(
         return model
 
     return new
-
-
-def chain_of(log: EventLog, model: DyGNN, start: int, stop: int) -> Chain:
-    """The updates of a span, from the states that a new node has."""
-    replay = Replay(log, model, dtype=next(model.parameters()).dtype)
-    engine = EXECUTORS["fused"](replay)
-    segment = replay.resolve(start, stop)
-    plan = engine.prepare(segment)
-    base = {name: replay.state.read(name, plan.base) for name in model.tables}
-    chain: Chain = replace(plan.work, base=base, encoded=model.encode(segment.events))
-    return chain
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -92,7 +79,7 @@ def test_every_state_leads_back_to_the_weights() -> None:
     """All five tables, also where no score reads them: slopes by central differences."""
     log = HOSTILE["loops and initial links"]
     model = strong_model(log, torch.float64, 3, k=4)()
-    chain = chain_of(log, model, 0, 40 if COMPILED else 10)
+    chain = chain_of(log, model, 40 if COMPILED else 10)
     generator = torch.Generator().manual_seed(0)
     pulls: dict[str, Tensor] = {}
 
@@ -123,7 +110,7 @@ def test_every_state_leads_back_to_the_weights() -> None:
 def test_a_graph_can_be_gone_through_twice() -> None:
     log = HOSTILE["a hub"]
     model = strong_model(log, torch.float64)()
-    total = model.scan(chain_of(log, model, 0, 30)).states["embedding"].square().sum()
+    total = model.scan(chain_of(log, model, 30)).states["embedding"].square().sum()
     first, second = (
         torch.autograd.grad(total, model.merge.weight, retain_graph=True)[0] for _ in range(2)
     )
@@ -133,7 +120,7 @@ def test_a_graph_can_be_gone_through_twice() -> None:
 def test_without_events_the_states_are_those_before() -> None:
     log = HOSTILE["a hub"]
     model = new_model(log)()
-    chain = chain_of(log, model, 0, 0)
+    chain = chain_of(log, model, 0)
     for name, table in model.scan(chain).states.items():
         assert torch.equal(table, chain.base[name])
 

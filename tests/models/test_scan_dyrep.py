@@ -30,7 +30,6 @@ from neutronstream.models.kernels.dyrep import (
 )
 from neutronstream.models.kernels.links import EPSILON
 from neutronstream.models.pairs import Pairs
-from neutronstream.parallel import EXECUTORS, Replay
 from neutronstream.stream import EventLog
 
 from ..data import SIX, real_log
@@ -38,7 +37,7 @@ from ..naive import random_log
 from ..parallel.runs import run
 from ..uncompiled import run_uncompiled
 from .hostile import HOSTILE
-from .twins import assert_near, strong
+from .twins import assert_near, chain_of, strong
 
 Heard = tuple[Floats, Int32, Floats, int, int]
 COMPILED = "NUMBA_DISABLE_JIT" not in os.environ
@@ -61,20 +60,6 @@ def strong_model(
         return model
 
     return new
-
-
-def chain_of(log: EventLog, model: DyRep, start: int, stop: int) -> Chain:
-    """The updates of a span, from the states and links that stand before any event."""
-    replay = Replay(log, model, dtype=next(model.parameters()).dtype)
-    engine = EXECUTORS["fused"](replay)
-    segment = replay.resolve(start, stop)
-    plan = engine.prepare(segment)
-    engine.touch_links(segment.neighbors.link)
-    base = {name: replay.state.read(name, plan.base) for name in model.tables}
-    links = {name: replay.state[name].numpy()[:, 0] for name in model.link_tables}
-    encoded = model.encode(segment.events)
-    chain: Chain = replace(plan.work, base=base, encoded=encoded, links=links)
-    return chain
 
 
 @pytest.mark.parametrize("drift", [False, True], ids=["still", "drift"])
@@ -148,7 +133,7 @@ def update_one_by_one(chain: Chain, model: DyRep) -> tuple[Tensor, Tensor]:
 def test_every_row_equals_that_of_updates_and_so_does_its_gradient(name: str) -> None:
     """All rows, also where no loss reads them."""
     model = strong_model(LOGS[name], torch.float64, 3)()
-    chains = [chain_of(LOGS[name], model, 0, 40) for _ in range(2)]
+    chains = [chain_of(LOGS[name], model, 40) for _ in range(2)]
     right, attention = update_one_by_one(chains[0], model)
     ours = model.scan(chains[1]).states["embedding"]
     assert_near(ours, right.detach(), 1e-12)
@@ -165,7 +150,7 @@ def test_every_row_equals_that_of_updates_and_so_does_its_gradient(name: str) ->
 def test_a_graph_can_be_gone_through_twice() -> None:
     log = LOGS["a hub"]
     model = strong_model(log, torch.float64)()
-    total = model.scan(chain_of(log, model, 0, 30)).states["embedding"].square().sum()
+    total = model.scan(chain_of(log, model, 30)).states["embedding"].square().sum()
     first, second = (
         torch.autograd.grad(total, model.neighbor.weight, retain_graph=True)[0] for _ in range(2)
     )
@@ -175,7 +160,7 @@ def test_a_graph_can_be_gone_through_twice() -> None:
 def test_without_gradient_states_and_links_are_the_same_bits() -> None:
     log = LOGS["loops and initial links"]
     model = strong_model(log, torch.float32, 9)()
-    chains = [chain_of(log, model, 0, 60) for _ in range(2)]
+    chains = [chain_of(log, model, 60) for _ in range(2)]
     kept = model.scan(chains[0]).states["embedding"]
     with torch.no_grad():
         bare = model.scan(chains[1]).states["embedding"]
@@ -188,13 +173,13 @@ def test_without_gradient_states_and_links_are_the_same_bits() -> None:
 def test_without_events_the_states_are_those_before() -> None:
     log = LOGS["a hub"]
     model = new_model(log)()
-    chain = chain_of(log, model, 0, 0)
+    chain = chain_of(log, model, 0)
     assert torch.equal(model.scan(chain).states["embedding"], chain.base["embedding"])
 
 
 def test_states_that_nobody_holds_are_gone() -> None:
     log = LOGS["a hub"]
-    states = new_model(log)().scan(chain_of(log, new_model(log)(), 0, 30)).states["embedding"]
+    states = new_model(log)().scan(chain_of(log, new_model(log)(), 30)).states["embedding"]
     gone = weakref.ref(states)
     del states
     gc.collect()
@@ -244,7 +229,7 @@ def test_messages_that_are_not_numbers_lead_to_no_place_outside() -> None:
     model = new_model(LOGS["a hub"])()
     with torch.no_grad():
         model.neighbor.weight.fill_(torch.nan)
-    chain = chain_of(LOGS["a hub"], model, 0, 30)
+    chain = chain_of(LOGS["a hub"], model, 30)
     model.scan(chain).states["embedding"].sum().backward()  # type: ignore[no-untyped-call]
     assert model.structure.bias.grad is not None
 

@@ -9,7 +9,6 @@ import gc
 import os
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,10 @@ import torch
 from numba import njit
 from torch import nn
 
-from neutronstream.models import Chain
 from neutronstream.models.kernels.ldg import TIED, choose
 from neutronstream.models.kernels.perceptron import activate, by_activation
 from neutronstream.models.kernels.tiles import Floats, add_outer, add_rows, set_outer, set_rows
 from neutronstream.models.ldg import LDG, Perceptron
-from neutronstream.parallel import EXECUTORS, Replay
 from neutronstream.stream import EventLog
 
 from ..data import SIX, real_log
@@ -31,7 +28,7 @@ from ..naive import random_log
 from ..parallel.runs import run
 from ..uncompiled import run_uncompiled
 from .hostile import HOSTILE
-from .twins import strong
+from .twins import chain_of, strong
 
 COMPILED = "NUMBA_DISABLE_JIT" not in os.environ
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-6}
@@ -57,20 +54,6 @@ def strong_model(
         return model
 
     return new
-
-
-def chain_of(log: EventLog, model: LDG, stop: int) -> Chain:
-    """The updates of the first events."""
-    replay = Replay(log, model, dtype=next(model.parameters()).dtype)
-    engine = EXECUTORS["fused"](replay)
-    segment = replay.resolve(0, stop)
-    plan = engine.prepare(segment)
-    engine.touch_links(segment.neighbors.link)
-    base = {name: replay.state.read(name, plan.base) for name in model.tables}
-    links = {name: replay.state[name].numpy()[:, 0] for name in model.link_tables}
-    encoded = model.encode(segment.events)
-    chain: Chain = replace(plan.work, base=base, encoded=encoded, links=links)
-    return chain
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from neutronstream.stream import EventLog
 
 from ..data import data_folder, real_log
 from ..naive import random_log
+from .memories import LOGS, with_features
 from .naive_tgn import NaiveTGN
 from .twins import (
     assert_every_parameter_learns,
@@ -37,24 +38,6 @@ from .twins import (
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
-def with_features(log: EventLog, width: int = 3, *, step: int = 0) -> EventLog:
-    """The log with random features, and with `step` seconds between events if that is not 0."""
-    events = log.events
-    features = np.random.default_rng(0).normal(size=(len(log), width)).astype(np.float32)
-    return EventLog.from_arrays(
-        *(events.src, events.dst, np.arange(len(log)) * step if step else events.time),
-        kind=[log.kinds[code] for code in events.kind],
-        features=features,
-    )
-
-
-LOGS = {
-    "uci": real_log("uci", 200),
-    "loops, ties, kinds, features": with_features(
-        random_log(1, 120, 12, loops=0.2, kinds=("talk", "call", "mail"))
-    ),
-    "initial links": random_log(2, 120, 15, num_initial=12),
-}
 OPTIONS: dict[str, dict[str, Any]] = {
     "attention": {},
     "attention, neighbor, rnn": {"time_from": "neighbor", "memory": "rnn", "heads": 3, "k": 3},

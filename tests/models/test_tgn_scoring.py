@@ -31,8 +31,9 @@ from neutronstream.stream import EventLog
 
 from ..naive import random_log
 from ..uncompiled import run_uncompiled
+from .memories import LOGS
 from .small import Attentive
-from .test_tgn import LOGS, new_model
+from .test_tgn import new_model
 from .twins import assert_near, strong
 
 DTYPES = [(torch.float64, 1e-12), (torch.float32, 2e-6)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from neutronstream.models import DynamicGNN
+from neutronstream.models import Chain, DynamicGNN
 from neutronstream.parallel import EXECUTORS, Outcome, Replay, Segment
 from neutronstream.stream import EventLog, Float64
 
@@ -38,6 +39,21 @@ def replayed(
     segment = replay.resolve(0, len(log), num_candidates=4)
     engine = EXECUTORS[executor](replay)
     return replay, segment, engine.run(engine.prepare(segment))
+
+
+def chain_of(log: EventLog, model: DynamicGNN, stop: int) -> Chain:
+    """The updates of the first events, from the states and links that stand before any event."""
+    replay = Replay(log, model, dtype=next(model.parameters()).dtype)
+    engine = EXECUTORS["fused"](replay)
+    segment = replay.resolve(0, stop)
+    plan = engine.prepare(segment)
+    if model.link_tables:
+        engine.touch_links(segment.neighbors.link)
+    base = {name: replay.state.read(name, plan.base) for name in model.tables}
+    links = {name: replay.state[name].numpy()[:, 0] for name in model.link_tables}
+    encoded = model.encode(segment.events)
+    chain: Chain = replace(plan.work, base=base, encoded=encoded, links=links)
+    return chain
 
 
 def weights_of(model: DynamicGNN) -> dict[str, Float64]:
@@ -108,12 +124,10 @@ def assert_levels_equal(
                 size=size,
                 num_candidates=num_candidates,
                 learning_rate=1e-3 if dtype == torch.float64 else 0.0,
-            ).values
+            )
             for executor in ("levels", "sequential")
         )
-        for key, value in second.items():
-            scale = max(1.0, float(value.abs().max()) if value.numel() else 0.0)
-            assert value.numel() == 0 or (value - first[key]).abs().max() <= bound * scale, key
+        first.assert_near(second, bound)
 
 
 def assert_every_parameter_learns(

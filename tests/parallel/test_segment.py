@@ -46,8 +46,9 @@ def test_a_segment_is_that_of_its_events_one_by_one() -> None:
     whole = replay.resolve(0, 40, num_candidates=3)
     for i in range(40):
         one = replay.resolve(i, i + 1, num_candidates=3)
+        both = zip(whole.groups, one.groups, strict=True)
         assert whole.ends[i].tolist() == one.ends[0].tolist()
-        for many, single in zip(whole.beside, one.beside, strict=True):
+        for many, single in ((whole.shown.columns(a), one.shown.columns(b)) for a, b in both):
             for name in ("node", "valid", "gap", "idle"):
                 assert np.array_equal(getattr(many, name)[i : i + 1], getattr(single, name))
         span = slice(*whole.neighbors.indptr[[2 * i, 2 * i + 2]])

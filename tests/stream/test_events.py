@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import neutronstream.stream as stream
 from neutronstream.stream import EventBatch, EventLog, OrderError, events, windows
@@ -45,6 +46,34 @@ def test_a_head_knows_only_its_own_nodes() -> None:
     assert log.head(5) is log
     with pytest.raises(ValueError, match="`limit` must not be negative: got -1"):
         log.head(-1)
+
+
+def test_lists_arrays_and_tensors_make_the_same_log() -> None:
+    src, dst, time, features = [3, 1, 3], [4, 4, 5], [10, 20, 20], [[0.5], [1.0], [2.0]]
+    makers: tuple[Any, ...] = (list, np.array, torch.tensor)
+    logs = [
+        EventLog.from_arrays(make(src), make(dst), make(time), features=make(features))
+        for make in makers
+    ]
+    assert logs[0].nodes.to_pylist() == [3, 4, 1, 5]
+    assert len({log.checksum for log in logs}) == 1
+    for log in logs:
+        assert log.events.features is not None
+        assert log.events.features.dtype == np.float32
+        assert log.events.features.tolist() == features
+
+
+def test_integers_of_two_widths_are_the_same_ids() -> None:
+    log = EventLog.from_arrays(np.array([3, 1], np.int32), np.array([1, 3], np.int64), [0, 1])
+    assert log.nodes.to_pylist() == [3, 1]
+    assert log.checksum == EventLog.from_arrays([3, 1], [1, 3], [0, 1]).checksum
+
+
+def test_ids_of_two_types_and_features_that_are_no_table_are_refused() -> None:
+    with pytest.raises(ValueError, match="of one type, such as int64 or text: got int64 and str"):
+        EventLog.from_arrays([0, 1], ["a", "b"], [3, 4])
+    with pytest.raises(ValueError, match=r"must be a table \(n, f\): got the shape \(2,\)"):
+        EventLog.from_arrays([0, 1], [1, 2], [3, 4], features=np.zeros(2, np.float32))
 
 
 def test_a_slice_is_a_view_and_a_mask_is_a_copy() -> None:

@@ -27,6 +27,7 @@ COMMAND = (*WORDS, "5", "--dtype", "float64")
 def test_the_promises_hold_on_ranks(count: int) -> None:
     (found,) = held_on_ranks((count,), run_promises.__name__)
     assert set(found) == {promise.__name__ for promise in PROMISES}
+    assert "the ranks differ in seed: '0' on rank 0" in found["ranks_that_differ_are_told"]
     assert "the ranks differ in data" in found["ranks_that_differ_are_told"]
     assert "ms a step" in found["auto_says_why"]
     (told,) = found["the_report_says_which_ranks_made_its_figures"]

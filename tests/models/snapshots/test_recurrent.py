@@ -33,6 +33,7 @@ from neutronstream.models.snapshots import (
     build_snapshot_model,
     snapshot_options,
 )
+from neutronstream.models.snapshots.constants import Constants
 from neutronstream.parallel.backends import make_propagator
 from neutronstream.storage import Snapshot, SparseMatrix
 
@@ -365,3 +366,17 @@ def test_an_option_of_another_kind_is_named() -> None:
         ValueError, match="option 'orders' of 'gconvgru' must be int, as 2: got 'x'"
     ):
         build_snapshot_model("gconvgru", 3, 4, orders="x")
+
+
+def test_what_is_kept_answers_the_question_that_it_was_kept_for() -> None:
+    """Other orders, or a product in place of them, are another question about the same tensor."""
+    (snapshot,) = changing(1)
+    propagator = make_propagator("single", [snapshot])
+    (x,) = features_of([snapshot], torch.float32)
+    kept = Constants()
+    for orders in (3, 2):
+        found = kept.chebyshev(propagator, snapshot, x, orders)
+        expected = propagator.chebyshev(snapshot, x, orders)
+        assert len(found) == orders and all(map(torch.equal, found, expected))
+    assert kept.chebyshev(propagator, snapshot, x, 2) is found
+    assert torch.equal(kept.apply(propagator, snapshot, x), propagator.apply(snapshot, x))

@@ -31,6 +31,13 @@ def power_law(
     return Snapshot(adjacency, features.astype(np.float32), target)
 
 
+def few_nodes() -> Snapshot:
+    """Three nodes: fewer than ranks, so that some hold none."""
+    adjacency = SparseMatrix.from_edges([0, 1, 2, 0], [1, 2, 0, 2], 3)
+    features = np.random.default_rng(0).normal(size=(3, 9)).astype(np.float32)
+    return Snapshot(adjacency, features, np.array([3, 1, 0]))
+
+
 def skewed(snapshot: Snapshot) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Training nodes, nearly all of them with a low id."""
     where = np.zeros(snapshot.num_nodes, bool)

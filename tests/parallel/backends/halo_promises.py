@@ -20,7 +20,7 @@ from neutronstream.parallel.comm import Comm
 from neutronstream.storage import Snapshot, SparseMatrix
 from neutronstream.storage.sparse import NORMALISATIONS, Normalisation
 
-from .graphs import power_law, skewed
+from .graphs import few_nodes, power_law, skewed
 
 EPOCHS = 30
 LIMIT = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -176,9 +176,7 @@ def moves_more_when_edges_are_added(comm: Comm) -> None:
 
 def ranks_without_rows_take_part(comm: Comm) -> None:
     """Three nodes on up to four ranks, of which one is trained on."""
-    adjacency = SparseMatrix.from_edges([0, 1, 2, 0], [1, 2, 0, 2], 3)
-    features = np.random.default_rng(0).normal(size=(3, 9)).astype(np.float32)
-    snapshot = Snapshot(adjacency, features, np.array([3, 1, 0]))
+    snapshot = few_nodes()
     where = np.array([True, False, False])
     for kind in ("gcn", "gat"):
         curves = []

@@ -27,9 +27,8 @@ from neutronstream.parallel.backends.hetero import (
 from neutronstream.parallel.backends.hetero.simulate import Exchange
 from neutronstream.parallel.backends.partition import chunk
 from neutronstream.parallel.comm import Comm
-from neutronstream.storage import Snapshot, SparseMatrix
 
-from .graphs import power_law, skewed
+from .graphs import few_nodes, power_law, skewed
 from .halo_promises import EPOCHS, LIMIT, apart, losses, losses_on, made, sent
 
 WIDTHS = {"gcn": (9, 16, 7), "deep": (9, 16, 12, 7), "sage": (9, 16, 7), "gat": (9, 16, 7)}
@@ -186,9 +185,7 @@ def moves_what_is_planned(comm: Comm) -> dict[str, int]:
 
 def ranks_without_rows_take_part(comm: Comm) -> None:
     """Three nodes on up to four ranks, of which one is trained on."""
-    adjacency = SparseMatrix.from_edges([0, 1, 2, 0], [1, 2, 0, 2], 3)
-    features = np.random.default_rng(0).normal(size=(3, 9)).astype(np.float32)
-    snapshot = Snapshot(adjacency, features, np.array([3, 1, 0]))
+    snapshot = few_nodes()
     where = np.array([True, False, False])
     for kind in ("gcn", "gat"):
         curves = []

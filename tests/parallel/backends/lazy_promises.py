@@ -759,9 +759,8 @@ def learns_over_time_the_same_as_one_rank(comm: Comm) -> float:
 # links
 
 
-def link_window(comm: Comm, *, undirected: bool = False) -> Part:
-    graphs = snapshots(6)
-    parts = link_parts(graphs, owned(97, comm.size), comm.rank, undirected=undirected)
+def link_window(comm: Comm) -> Part:
+    parts = link_parts(snapshots(6), owned(97, comm.size), comm.rank)
     return Part.of_window(parts)
 
 

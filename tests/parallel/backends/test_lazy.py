@@ -33,6 +33,7 @@ from neutronstream.parallel.backends.lazy.settings import Payload
 from neutronstream.parallel.backends.lazy.stages import Kind, count_parameters
 from neutronstream.parallel.comm import ALONE
 from neutronstream.storage import Snapshot, SparseMatrix, discretise
+from neutronstream.stream import EventLog
 
 from ...test_docs import run
 from . import lazy_promises
@@ -335,6 +336,14 @@ def test_what_cannot_be_trained_says_why() -> None:
         simulate_clients(graph(), masks_of(graph()), replace(SMALL, local_steps=2, every=2))
     with pytest.raises(ValueError, match="end to end learns classes, by exact gradients"):
         EndToEnd(part_of(ALONE, graph()), replace(SMALL, rounding="bf16"))
+
+
+def test_undirected_messages_go_both_ways_and_a_loop_counts_once() -> None:
+    log = EventLog.from_arrays([0, 0, 1, 1] * 4, [0, 0, 1, 2] * 4, range(16))
+    graphs = discretise(log, count=4, features="history")
+    part = link_parts(graphs, Ownership.round_robin(3, 1), 0, undirected=True)[0]
+    edges = zip(part.src.tolist(), part.dst.tolist(), part.weight.tolist(), strict=True)
+    assert sorted(edges) == [(0, 0, 2.0), (1, 1, 1.0), (1, 2, 1.0), (2, 1, 1.0)]
 
 
 def test_links_that_cannot_be_learned_say_why() -> None:
