@@ -68,6 +68,7 @@ class Witness:
         self.here = here  # ranks of this host, 0 if not known
         self.patience = patience
         self.ranks: list[Rank] = []
+        self.shared: set[str] = set()  # files of the ranks' shared memory
         self._poll = select.epoll()
         self._sources: dict[int, Rank] = {}
         self._poll.register(listener.fileno(), select.EPOLLIN)
@@ -182,6 +183,8 @@ class Witness:
             shown = "\x1b[?25h" if os.isatty(2) else ""  # the cursor, which a bar may have hidden
             with suppress(OSError):
                 os.write(2, f"{shown}{text}\n".encode())
+        for rank in self.present:
+            self.shared |= _shared_memory(rank.pid)
         failed = [rank for rank in self.present if rank.failure is not None]
         for rank in failed:
             with suppress(OSError):
@@ -192,6 +195,9 @@ class Witness:
         for rank in self.present:
             with suppress(OSError):
                 os.kill(rank.pid, signal.SIGKILL)
+        for path in self.shared:  # which MPI leaves behind if a rank does not end by itself
+            with suppress(OSError):
+                os.unlink(path)
 
     def name(self, rank: Rank) -> str:
         return f"rank {rank.number} of {self.size}"
@@ -232,6 +238,8 @@ class Witness:
                 return False
             news = json.loads(said)
             rank.number = news.get("rank", rank.number)
+            if rank.begins and not news.get("begins", True):
+                self.shared |= _shared_memory(rank.pid)  # it may be killed without a word
             rank.begins = news.get("begins", rank.begins)
             rank.waits = news.get("waits", rank.waits)
             rank.failure = news.get("fails", rank.failure)
@@ -249,6 +257,16 @@ def _look(pid: int) -> tuple[tuple[str, ...], float]:
     state, work = fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     switches = [line for line in status if "ctxt_switches" in line]
     return (() if state == "D" else (state, *switches)), work
+
+
+def _shared_memory(pid: int) -> set[str]:
+    """The files in which a rank shares memory with others by MPICH."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    paths = {line.split(maxsplit=5)[-1] for line in lines if "/dev/shm/mpich_shm_" in line}
+    return {path for path in paths if path.startswith("/dev/shm/mpich_shm_") and " " not in path}
 
 
 def main() -> None:

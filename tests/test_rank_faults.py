@@ -197,6 +197,23 @@ def test_ranks_that_wait_for_a_lost_one_are_ended(launcher: str, what: str, mess
     assert re.fullmatch(message, said[0])
 
 
+def _shared_memory(pid: int) -> set[str]:
+    return set(re.findall(r"/dev/shm/mpich_shm_\w+$", Path(f"/proc/{pid}/maps").read_text(), re.M))
+
+
+def test_a_lost_rank_leaves_no_shared_memory_behind() -> None:
+    job = Job("mpiexec", 2, "wait", -1, 0)
+    until, files = time.monotonic() + 60, set[str]()
+    while not files and time.monotonic() < until:
+        time.sleep(0.1)
+        files = _shared_memory(job.pids[1])
+    assert files
+    time.sleep(1)  # until it has said that it is connected
+    os.kill(job.pids[1], signal.SIGKILL)
+    assert job.ends()[1] == [DIED]
+    assert not any(map(os.path.exists, files))
+
+
 def test_ranks_that_differ_end_with_one_message() -> None:
     code, said = Job("mpiexec", 2, "differ", -1, 0).ends()
     assert code != 0
