@@ -16,17 +16,19 @@ def resolve_rows(
     first_scored: int,  # the event of the first of these rows
     row_of: Int64,  # (num_nodes,) all -1; scratch, left as it was found
     base: Int64,  # out, room for every distinct node
-    read_row: Int64,  # out; base rows are 0.., the row of write slot w is -1 - w
+    read_row: Int64,  # out
     score_row: Int64,  # out, (p, m)
+    write_row: Int64,  # out, (w,)
     level: Int64,  # out, (n,)
+    order: Int64,  # out, (n,) events level by level, in log order inside a level
     last_row: Int64,  # out, like base: the last version of each base node
 ) -> int:
     """One pass in log order: the version every read must see, and the level of every event.
 
-    Returns the number of base rows.  Every write makes a new version, so only reads of earlier
-    writes order events.
+    Returns the number of base rows, which are 0, 1 ..; those of writes follow, in the order of
+    levels.  Every write makes a new version, so only reads of earlier writes order events.
     """
-    num_base = 0
+    num_base = 0  # until levels are known, -1 - w is the row of write slot w
     slot_level = np.zeros(len(write_node), np.int64)
     for event in range(len(level)):
         depth = 0
@@ -62,11 +64,34 @@ def resolve_rows(
             slot_level[slot] = depth
     for row in range(num_base):
         row_of[base[row]] = -1
+    _order_levels(level, order)
+    row = num_base
+    for event in order:
+        for slot in range(write_start[event], write_start[event + 1]):
+            write_row[slot] = row
+            row += 1
+    _name_rows(read_row, write_row)
+    for place in range(len(score_row)):
+        _name_rows(score_row[place], write_row)
+    _name_rows(last_row[:num_base], write_row)
     return num_base
 
 
 @njit(cache=True, nogil=True)
-def name_rows(rows: Int64, write_row: Int64) -> None:
+def _order_levels(level: Int64, order: Int64) -> None:
+    """The events by their levels, all of which occur, as they come inside one."""
+    start = np.zeros(len(level) + 1, np.int64)
+    for event in range(len(level)):
+        start[level[event] + 1] += 1
+    for depth in range(len(level)):
+        start[depth + 1] += start[depth]
+    for event in range(len(level)):
+        order[start[level[event]]] = event
+        start[level[event]] += 1
+
+
+@njit(cache=True, nogil=True)
+def _name_rows(rows: Int64, write_row: Int64) -> None:
     """Put the row of write slot w where -1 - w stands in `rows` (r,)."""
     for i in range(len(rows)):
         if rows[i] < 0:
@@ -97,26 +122,6 @@ def lay_gaps(
                 idle_gap[i, column] = (at - log_time[last[i, column]]) / ticks
             else:
                 position[i, column] = 0
-
-
-@njit(cache=True, nogil=True)
-def mark_read(
-    events: Int64,  # (p,) that are updated
-    read_start: Int64,  # (n + 1,) where the reads of each event begin
-    read_row: Int64,
-    score_row: Int64,  # (m, columns)
-    is_read: Bool,  # (b,) out, all False: the base rows that are read
-) -> None:
-    """Mark the rows below b that some events read, and all those that are scored."""
-    num_base = len(is_read)
-    for event in events:
-        for slot in range(read_start[event], read_start[event + 1]):
-            if read_row[slot] < num_base:
-                is_read[read_row[slot]] = True
-    for place in range(len(score_row)):
-        for column in range(score_row.shape[1]):
-            if score_row[place, column] < num_base:
-                is_read[score_row[place, column]] = True
 
 
 @njit(cache=True, nogil=True)

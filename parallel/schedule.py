@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..stream import Int64
-from .kernels import name_rows, resolve_rows
+from .kernels import resolve_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +80,12 @@ def schedule(
     last = np.empty(room, np.int64)
     read_row = np.empty(len(read_node), np.int64)
     score_row = np.empty(scored.shape, np.int64)
-    level = np.empty(num_events, np.int64)
+    write_row = np.empty(len(write_node), np.int64)
+    level, order = np.empty(num_events, np.int64), np.empty(num_events, np.int64)
     count = resolve_rows(
         *(read_start, read_node, write_start, write_node, scored, first_scored, scratch),
-        *(base, read_row, score_row, level, last),
+        *(base, read_row, score_row, write_row, level, order, last),
     )
-    order = np.argsort(level, kind="stable")
-    # give the writes their rows in the order in which they are made
-    lengths = np.diff(write_start)
-    first = np.empty(num_events, np.int64)  # the row of each event's first write
-    first[order] = count + np.cumsum(lengths[order]) - lengths[order]
-    slot = np.arange(len(write_node))
-    write_row = np.repeat(first - write_start[:-1], lengths) + slot
-
-    def final(rows: Int64) -> Int64:
-        name_rows(rows.reshape(-1), write_row)
-        return rows
-
     return Schedule(
-        base[:count].copy(),
-        final(read_row),
-        final(score_row),
-        write_row,
-        final(last[:count]),
-        level,
-        order,
+        base[:count].copy(), read_row, score_row, write_row, last[:count].copy(), level, order
     )

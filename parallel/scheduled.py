@@ -17,11 +17,10 @@ from torch import Tensor
 
 from ..models import Pairs, PairsAround, can_price
 from ..models.views import StateRows
-from ..stream import Bool, EventBatch, Int64
+from ..stream import EventBatch, Int64
 from .comm import gather_rows
 from .costs import Costs
 from .executor import Executor, Outcome
-from .kernels import mark_read
 from .pieces import Rows
 from .replay import Replay
 from .schedule import Schedule, schedule
@@ -42,7 +41,6 @@ class Plan(Generic[Work]):
     segment: Segment
     schedule: Schedule
     base: Tensor  # (b,)
-    read: tuple[Tensor, Tensor] | None  # base rows that this rank reads and others; None: all
     score_row: Tensor  # (n, columns)
     shares: Shares | None  # None: every rank updates all events
     mine: Int64 | None  # (p,) the events that this rank updates, or None: all
@@ -83,11 +81,7 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         mine = None if shares is None else shares.mine(comm.rank)
         work = self.arrange(segment, plan, rows, mine)
         base, score_row = self.tensor(plan.base), self.tensor(plan.score_row)
-        read = None
-        if comm.size > 1:
-            is_read = base_read(plan, indptr, mine)
-            read = self.tensor(np.flatnonzero(is_read)), self.tensor(np.flatnonzero(~is_read))
-        return Plan(segment, plan, base, read, score_row, shares, mine, work)
+        return Plan(segment, plan, base, score_row, shares, mine, work)
 
     @property
     def row_bytes(self) -> int:
@@ -111,19 +105,11 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         return {name: table[:count] for name, table in self.tables(prepared, count).items()}
 
     def tables(self, prepared: Plan[Work], num_rows: int) -> dict[str, Tensor]:
-        """The same at the front of tables (num_rows, width), of which nothing more is set.
-
-        Of several ranks each reads those that it needs; the others are 0.
-        """
-        count, tables = len(prepared.base), {}
+        """The same at the front of tables (num_rows, width), of which nothing more is set."""
+        tables = {}
         for name, width in self.model.tables.items():
-            table = tables[name] = self.state[name].new_empty(num_rows, width)
-            if prepared.read is None:
-                self.state.read(name, prepared.base, out=table[:count])
-                continue
-            read, unread = prepared.read
-            table.index_copy_(0, read, self.state.read(name, prepared.base[read]))
-            table[unread] = 0.0
+            tables[name] = self.state[name].new_empty(num_rows, width)
+            self.state.read(name, prepared.base, out=tables[name][: len(prepared.base)])
         return tables
 
     def encoded(self, prepared: Plan[Work]) -> dict[str, Tensor]:
@@ -179,7 +165,7 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
             nodes = self.tensor(plan.base[kept])
             last = self.tensor(plan.last_row[kept])
             for name in self.model.tables:
-                state.write(name, nodes, tables[name].detach()[last])
+                state.write(name, nodes, tables[name].detach().index_select(0, last))
 
         return self.outcome(prepared.segment, scored, penalty, commit)
 
@@ -220,14 +206,6 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
         return self.scorer.score(part, read_scored, slice(None), embed=embed, priced=priced)
 
 
-def base_read(plan: Schedule, indptr: Int64, mine: Int64 | None) -> Bool:
-    """Of each base row (b,) whether a rank reads it: to update its events, or to score."""
-    events = np.arange(len(plan)) if mine is None else mine
-    is_read = np.zeros(len(plan.base), np.bool_)
-    mark_read(events, indptr, plan.read_row, plan.score_row, is_read)
-    return is_read
-
-
 def _pairs(prepared: Plan[Any], part: Segment, log: EventBatch) -> Pairs:
     """What the losses of this rank's share of a segment are made of."""
     rows, (_, _, sources, destinations, *_) = prepared.score_row.numpy(), part.groups
@@ -256,6 +234,10 @@ def reads_of(segment: Segment) -> tuple[tuple[Int64, Int64], tuple[Int64, Int64,
     """
     n, neighbors, members = len(segment), segment.neighbors, segment.members
     width = segment.sampled.shape[1]
+    if members is None and not len(neighbors.node) and not width:
+        nothing, none = np.empty(0, np.int64), np.empty((n, 0), np.int64)
+        ends = np.arange(2 * n).reshape(n, 2)
+        return (np.arange(0, 2 * n + 1, 2), segment.ends.ravel()), (ends, nothing, nothing, none)
     if members is None:
         lengths = 2 + np.diff(neighbors.indptr).reshape(n, 2).sum(1)
         listed, fixed = neighbors.node, 2

@@ -43,18 +43,27 @@ def test_resolve_rows_gives_every_read_its_version(
     read_start, write_start = (np.cumsum([0, *map(len, lists)]) for lists in (reads, writes))
     read_node, write_node = (array([n for ns in lists for n in ns]) for lists in (reads, writes))
     scratch, base, last = np.full(6, -1), np.empty(6, np.int64), np.empty(6, np.int64)
-    rows, level = np.empty(len(read_node), np.int64), np.empty(len(program), np.int64)
+    rows, written = np.empty(len(read_node), np.int64), np.empty(len(write_node), np.int64)
+    level, order = np.empty(len(program), np.int64), np.empty(len(program), np.int64)
     nothing = np.empty((len(program), 0), np.int64)
     count = kernel("resolve_rows", mode)(
         *(read_start, read_node, write_start, write_node, nothing, 0, scratch),
-        *(base, rows, nothing.copy(), level, last),
+        *(base, rows, nothing.copy(), written, level, order, last),
     )
     versions = [v for seen in naive_versions(reads, writes) for v in seen]
     for row, (event, place) in zip(rows.tolist(), versions, strict=True):
-        assert row == (-1 - (write_start[event] + place) if event >= 0 else row)
-        assert (row >= 0) == (event < 0)
+        assert row == (written[write_start[event] + place] if event >= 0 else row)
+        assert (row < count) == (event < 0)
         assert event >= 0 or base[row] == place
     assert level.tolist() == naive_levels(reads, writes)
+    assert order.tolist() == sorted(range(len(program)), key=lambda event: level[event])
+    made = [range(write_start[event], write_start[event + 1]) for event in order]
+    assert written[[slot for slots in made for slot in slots]].tolist() == [
+        *range(count, count + len(write_node))
+    ]
+    final = {node: row for row, node in enumerate(base[:count].tolist())}
+    final |= dict(zip(write_node.tolist(), written.tolist(), strict=True))
+    assert dict(zip(base[:count].tolist(), last[:count].tolist(), strict=True)) == final
     assert (scratch == -1).all()
     assert sorted(base[:count].tolist()) == sorted({*read_node.tolist(), *write_node.tolist()})
 
