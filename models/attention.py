@@ -35,7 +35,7 @@ from .kernels.attention import (
     lay_out,
     take_apart,
 )
-from .padding import LANES, PART, tiled, up
+from .padding import LANES, PART, array, tiled, up
 from .threads import added, spans, together
 from .time_encoding import TimeEncoding
 
@@ -154,9 +154,9 @@ class _Attend(Function):
 
     @staticmethod
     def backward(ctx: Any, by_z: Tensor) -> tuple[Tensor | None, ...]:
-        _, _, _, *layers = ctx.saved_tensors
+        _ = ctx.saved_tensors  # of which autograd says if they are not what they were
         laid, cuts, kept = ctx.kept
-        ways, slopes, learned = laid.ways(layers), array(by_z), ctx.needs_input_grad[6]
+        ways, slopes, learned = laid.ways(), array(by_z), ctx.needs_input_grad[6]
         grads = [laid.grads(learned) for _ in cuts]
 
         def of(part: int) -> None:
@@ -164,7 +164,7 @@ class _Attend(Function):
             attend_back(laid.reads[part], ways, kept[part], room, slopes[cuts[part]], grads[part])
 
         together([partial(of, part) for part in range(len(cuts))])
-        by_table, *found = laid.gradients(grads, layers, learned)
+        by_table, *found = laid.gradients(grads, learned)
         return by_table, None, None, None, None, None, *found, None, None
 
 
@@ -220,7 +220,8 @@ class Laid:
             *(self.zeros(width, first), self.zeros(first), self.zeros(width, self.total)),
             *(self.zeros(self.total, self.padded), self.zeros(width)),
         )
-        lay_out(Layers(*map(array, layers)), self.place, self.weights)
+        self.layers = Layers(*map(array, layers))
+        lay_out(self.layers, self.place, self.weights)
 
     def zeros(self, *shape: int) -> npt.NDArray[Any]:
         """As the table's numbers are."""
@@ -247,14 +248,14 @@ class Laid:
             *(np.empty(max(k, n), np.int64), np.empty(k, np.int64)),
         )
 
-    def ways(self, layers: Sequence[Tensor]) -> Backward:
+    def ways(self) -> Backward:
         """The weights for the way back."""
         first = 2 * self.width, up(self.width, LANES)
         ways = Backward(
             *(self.zeros(*first), self.zeros(self.total, self.padded)),
             self.zeros(self.width, self.total),
         )
-        lay_back(Layers(*map(array, layers)), self.place, ways)
+        lay_back(self.layers, self.place, ways)
         return ways
 
     def grads(self, learned: bool) -> Grads:
@@ -266,24 +267,16 @@ class Laid:
             *(self.zeros(width), np.zeros(rates), np.zeros(rates if learned else 0)),
         )
 
-    def gradients(
-        self, parts: Sequence[Grads], layers: Sequence[Tensor], learned: bool
-    ) -> list[Tensor | None]:
+    def gradients(self, parts: Sequence[Grads], learned: bool) -> list[Tensor | None]:
         """Those of the table, of frequency if it is learned and bias, and of the layers."""
         table, *others = zip(*parts, strict=True)
         grads = Grads(added(table, self.reads[0].num_base), *map(added, others))
-        apart = [torch.empty_like(layer) for layer in layers]
-        take_apart(grads, self.place, Layers(*(each.numpy() for each in apart)))
+        apart = Layers(*map(np.empty_like, self.layers))
+        take_apart(grads, self.place, apart)
         count = self.place.frequencies
         return [
             torch.from_numpy(grads.table),
             torch.from_numpy(grads.frequency[:count]) if learned else None,
-            torch.from_numpy(grads.phase[:count]).to(apart[0].dtype),
-            *apart,
+            torch.from_numpy(grads.phase[:count].astype(self.dtype)),
+            *map(torch.from_numpy, apart),
         ]
-
-
-def array(tensor: Tensor) -> npt.NDArray[Any]:
-    """The tensor's values, which stand in memory without gaps."""
-    values: npt.NDArray[Any] = tensor.detach().contiguous().numpy()
-    return values

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ...stream import Bool
-from ..attention import Laid, Near, array
+from ..attention import Laid, Near
 from ..kernels.attended_pairs import (
     Decoder,
     DecoderBackward,
@@ -26,7 +26,7 @@ from ..kernels.attended_pairs import (
 )
 from ..kernels.attention import NODES, attend
 from ..kernels.pairs import EVENTS, lose
-from ..padding import LANES, up
+from ..padding import LANES, array, up
 from ..threads import added, spans, together
 
 LEAST = 320_000  # events x width x width that are worth a thread
@@ -112,12 +112,12 @@ class _Learner:
         times: tuple[Tensor, Tensor],
         weights: tuple[Tensor, ...],
     ) -> None:
-        self.layers, self.decoder_weights = weights[:-6], tuple(map(array, weights[-6:]))
+        self.decoder_weights = tuple(map(array, weights[-6:]))
         width, self.valid = table.shape[1], valid
         self.cuts = spans(len(valid), 1 + LEAST // width**2)
         self.beside = 2 + valid.shape[1]
         nodes = [slice(self.beside * cut.start, self.beside * cut.stop) for cut in self.cuts]
-        self.laid = Laid(table, near, times, self.layers, heads, nodes)
+        self.laid = Laid(table, near, times, weights[:-6], heads, nodes)
         source, source_bias, destination, destination_bias, final, final_bias = self.decoder_weights
         self.decoder = Decoder(
             *(_wide(source.T), _wide(destination.T)),
@@ -152,7 +152,7 @@ class _Learner:
         frequency if it is `learned`, of bias, and of all weights.
         """
         laid = self.laid
-        losses, ways = np.empty(len(self.valid), laid.dtype), laid.ways(self.layers)
+        losses, ways = np.empty(len(self.valid), laid.dtype), laid.ways()
         back = DecoderBackward(_wide(self.decoder_weights[0]), _wide(self.decoder_weights[2]))
         grads = [laid.grads(learned) for _ in self.cuts]
         sizes = (laid.width, laid.width), (laid.width, laid.width), (laid.width,), (laid.width + 1,)
@@ -174,7 +174,7 @@ class _Learner:
             torch.from_numpy(added(each)) for each in zip(*decoder_grads, strict=True)
         )
         return losses, [
-            *laid.gradients(grads, self.layers, learned),
+            *laid.gradients(grads, learned),
             *(source, both, destination, both.clone()),
             *(final[: laid.width].unsqueeze(0), final[laid.width :]),
         ]

@@ -35,7 +35,7 @@ from ..kernels.memory import (
     tanh_forward,
     tanh_weights,
 )
-from ..padding import LANES, up
+from ..padding import LANES, array, up
 from ..threads import added, spans, together
 
 Batches = tuple[Int64, Int64]  # events (n,) batch by batch, and where batches begin (b + 1,)
@@ -80,12 +80,6 @@ def scan_tanh(
     return states
 
 
-def _array(tensor: Tensor, dtype: torch.dtype) -> npt.NDArray[Any]:
-    """The tensor's values in a type, which stand in memory without gaps."""
-    values: npt.NDArray[Any] = tensor.detach().to(dtype).contiguous().numpy()
-    return values
-
-
 def _cut(chain: Chain) -> tuple[list[Batches], list[slice]]:
     """The batches of each thread, and the span of its events among those of all in that order."""
     parts = [_batches(chain, events) for events in chain.parts or (None,)]
@@ -124,7 +118,7 @@ class _Gru(Function):
     ) -> Tensor:
         table = chain.table(name)
         width = table.shape[1]
-        into, back, bias_in, bias_back = (_array(each, table.dtype) for each in weights)
+        into, back, bias_in, bias_back = (array(each, table.dtype) for each in weights)
         size = into.shape[1] - 2 * width
         part, three = up(width, LANES), up(3 * width, LANES)
         dtype = into.dtype
@@ -138,8 +132,8 @@ class _Gru(Function):
         read = np.empty((2 * len(chain), up(size + 2 * width + 1, LANES)), dtype)
         gates = np.empty((2 * len(chain), part + three), dtype)
         lists = table.numpy(), chain.ends, chain.writes
-        rate, offset = (_array(each, torch.float64) / math.tau for each in (frequency, phase))
-        told = _array(known, table.dtype), seconds, rate, offset
+        rate, offset = (array(each, torch.float64) / math.tau for each in (frequency, phase))
+        told = array(known, table.dtype), seconds, rate, offset
 
         def of(place: int) -> None:
             cut = cuts[place]
@@ -154,7 +148,7 @@ class _Gru(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        read, gates, *weights = (_array(each, grad.dtype) for each in ctx.saved_tensors)
+        read, gates, *weights = (array(each, grad.dtype) for each in ctx.saved_tensors)
         into, back, *_ = weights
         chain: Chain = ctx.chain
         parts: list[Batches] = ctx.parts
@@ -171,7 +165,7 @@ class _Gru(Function):
         lay_back(into, back, ways, told, count)
         more = np.empty((chain.num_rows - num_base, width), dtype)
         lists = (
-            *(_array(grad, grad.dtype), more, np.zeros(len(more), np.bool_)),
+            *(array(grad, grad.dtype), more, np.zeros(len(more), np.bool_)),
             *(chain.ends, chain.writes),
         )
         even = spans(len(gates), 1 + LEAST // width**2)
@@ -224,7 +218,7 @@ class _Tanh(Function):
     def forward(ctx: Any, chain: Chain, name: str, told: Tensor, *layers: Tensor) -> Tensor:
         table = chain.table(name)
         width = table.shape[1]
-        given = [_array(each, table.dtype) for each in layers]
+        given = [array(each, table.dtype) for each in layers]
         weights, biases = given[: len(given) // 2], given[len(given) // 2 :]
         inputs, dtype = weights[0].shape[1] + 1, weights[0].dtype
         forth = np.empty((len(weights), inputs, up(width, LANES)), dtype)
@@ -234,7 +228,7 @@ class _Tanh(Function):
         parts, cuts = _cut(chain)
         read = np.empty((2, len(chain), up(inputs, LANES)), dtype)
         lists = table.numpy(), chain.ends, chain.writes
-        known = _array(told, table.dtype)
+        known = array(told, table.dtype)
 
         def of(place: int) -> None:
             tanh_forward(*lists, *parts[place], known, forth, read[:, cuts[place]])
@@ -246,7 +240,7 @@ class _Tanh(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        table, read, back, *layers = (_array(each, grad.dtype) for each in ctx.saved_tensors)
+        table, read, back, *layers = (array(each, grad.dtype) for each in ctx.saved_tensors)
         chain: Chain = ctx.chain
         parts: list[Batches] = ctx.parts
         cuts: list[slice] = ctx.cuts
@@ -254,7 +248,7 @@ class _Tanh(Function):
         slopes = np.empty((2, len(chain), width), table.dtype)
         more = np.empty((chain.num_rows - ctx.num_base, width), table.dtype)
         lists = (
-            *(table, _array(grad, grad.dtype), more, np.zeros(len(more), np.bool_)),
+            *(table, array(grad, grad.dtype), more, np.zeros(len(more), np.bool_)),
             *(chain.ends, chain.writes),
         )
 
