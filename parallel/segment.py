@@ -171,7 +171,8 @@ class Segment:
         nodes, recent = self.shown.node, self.shown.recent
         if recent is None:
             return nodes
-        return np.concatenate([nodes, recent.node.reshape(len(nodes), -1)], axis=1)
+        n, m, k = recent.node.shape
+        return np.concatenate([nodes, recent.node.reshape(n, m * k)], axis=1)
 
     def around(self, shown: slice) -> slice:
         """The columns of `scored` where those stand that are around some of the nodes shown."""
