@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 FOLDER = "/dev/shm"
 TOTAL = 2**25  # bytes on a host at most; half of what containers have, if nobody gives them more
-LINE = 64  # bytes between two ranks' counts: what a core owns at a time
+LINE = 256  # bytes of a rank's count and, from `NAMES` on, of what it calls each of its halves
+NAMES, NAME = 64, 96
 STRICT = ("x86_64", "AMD64")  # processors whose writes are seen in the order they are made in
 
 Bytes = npt.NDArray[np.uint8]
@@ -57,7 +58,8 @@ class Blackboard:
         self.room = _room(size)
         """Bytes that a rank can send at once."""
         self._rank, self._turn = rank, 0
-        self._counts = memoryview(memory)[: LINE * size].cast("q")
+        self._lines = memoryview(memory)[: LINE * size]
+        self._counts = self._lines.cast("q")
         parts: Bytes = np.frombuffer(memory, np.uint8)[LINE * size :]
         self._halves = parts.reshape(size, 2, self.room)
 
@@ -65,17 +67,26 @@ class Blackboard:
         """Makes ready for the first exchange; one rank does, before any begins it."""
         self._counts[0] = 0
 
-    def post(self, *pieces: tuple[int, Bytes]) -> None:
-        """Begins the next exchange: shows these bytes, each from its place on."""
-        half = self._halves[self._rank, (self._turn + 1) % 2]
+    def post(self, name: str, *pieces: tuple[int, Bytes]) -> None:
+        """Begins the next exchange, by its name: shows these bytes, each from its place on."""
+        self._turn += 1
+        half = self._halves[self._rank, self._turn % 2]
         for place, piece in pieces:
             half[place : place + len(piece)] = piece
-        self._turn += 1
+        self._lines[self._name_of(self._rank)] = name.encode()[:NAME].ljust(NAME)
         self._counts[self._rank * LINE // 8] = self._turn
 
     def is_there(self, rank: int) -> bool:
         """Whether a rank has come to this exchange as well."""
         return bool(self._counts[rank * LINE // 8] >= self._turn)
+
+    def name_of(self, rank: int) -> str:
+        """What a rank that is there calls this exchange, or how that begins."""
+        return bytes(self._lines[self._name_of(rank)]).decode(errors="replace").rstrip()
+
+    def _name_of(self, rank: int) -> slice:
+        start = LINE * rank + NAMES + NAME * (self._turn % 2)
+        return slice(start, start + NAME)
 
     def read(self, rank: int, start: int, count: int) -> Bytes:
         """What a rank that is there shows, until the next `post` but one."""

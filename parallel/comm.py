@@ -169,7 +169,8 @@ class Comm(ABC):
         """Sends a tensor to another rank, which must `start_receive` it with the same tag."""
         rows = rows.detach().contiguous()
         self._count(purpose, rows.numel() * rows.element_size(), 0)
-        return Pending(rows, self._start_send(_as_bytes(rows), to, tag, self._label(purpose)))
+        label = f"`{purpose}` (to rank {to})"
+        return Pending(rows, self._start_send(_as_bytes(rows), to, tag, label))
 
     def start_receive(
         self, shape: Sequence[int], dtype: torch.dtype, source: int, purpose: str, tag: int = 0
@@ -177,7 +178,8 @@ class Comm(ABC):
         """The tensor that rank `source` sends; messages of one tag arrive in order."""
         found = torch.empty(tuple(shape), dtype=dtype)
         self._count(purpose, 0, found.numel() * found.element_size())
-        wait = self._start_receive(_as_bytes(found), source, tag, self._label(purpose))
+        label = f"`{purpose}` (from rank {source})"
+        wait = self._start_receive(_as_bytes(found), source, tag, label)
         return Pending(found, wait)
 
     def group(self, color: int) -> Comm:
@@ -227,6 +229,7 @@ class Comm(ABC):
         traffic.received += received
 
     def _label(self, purpose: str) -> str:
+        """The same on all ranks, if they make the same calls."""
         self._calls += 1
         return f"`{purpose}` (exchange {self._calls})"
 
@@ -361,14 +364,11 @@ class Linked(Comm):
             self._send_to_all(own, whole, counts, label)
             return
         mine, found, start = own.numpy(), whole.numpy(), 0
-        board.post((0, mine))
+        board.post(label, (0, mine))
+        self._meet(board, label)
         for rank, count in enumerate(counts):
             stop = start + count
-            if rank == self.rank:
-                found[start:stop] = mine
-            else:
-                self._meet(board, rank, label)
-                found[start:stop] = board.read(rank, 0, count)
+            found[start:stop] = mine if rank == self.rank else board.read(rank, 0, count)
             start = stop
 
     def _scatter(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
@@ -379,18 +379,24 @@ class Linked(Comm):
         given, parts = whole.numpy(), found.numpy().reshape(self.size, -1)
         start = sum(counts[: self.rank])
         stop = start + counts[self.rank]
-        board.post((0, given[:start]), (stop, given[stop:]))
+        board.post(label, (0, given[:start]), (stop, given[stop:]))
+        self._meet(board, label)
         for rank, part in enumerate(parts):
-            if rank == self.rank:
-                part[:] = given[start:stop]
-            else:
-                self._meet(board, rank, label)
-                part[:] = board.read(rank, start, stop - start)
+            own = rank == self.rank
+            part[:] = given[start:stop] if own else board.read(rank, start, stop - start)
 
-    def _meet(self, board: Blackboard, rank: int, label: str) -> None:
-        """Waits until another rank has come to this exchange; messages under way move on."""
-        if not board.is_there(rank):
-            self._wait(lambda: board.is_there(rank) or self._move(), label)
+    def _meet(self, board: Blackboard, label: str) -> None:
+        """Waits until all ranks have come to this exchange; messages under way move on."""
+        for rank in range(self.size):
+            if not board.is_there(rank):
+                self._wait(lambda other=rank: board.is_there(other) or self._move(), label)  # type: ignore[misc]
+        own = board.name_of(self.rank)
+        for rank in range(self.size):
+            if (other := board.name_of(rank)) != own:
+                raise ValueError(
+                    f"the ranks make different calls: rank {rank} is at {other}, rank {self.rank} "
+                    f"at {own}; every rank must make the same calls in the same order"
+                )
 
     def _move(self) -> bool:
         """Gives messages under way a push where they need it; always False."""

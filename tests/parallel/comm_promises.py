@@ -128,6 +128,15 @@ def an_exchange_under_way_goes_on_while_ranks_meet_in_another(comm: Comm) -> Non
         assert torch.equal(begun.wait(), expected)
 
 
+def ranks_that_make_different_calls_are_told(comm: Comm) -> None:
+    if not comm.shares_memory:
+        return
+    purpose = "that of one" if comm.rank == 1 else "that of others"
+    with pytest.raises(ValueError, match="ranks make different calls: rank"):
+        comm.all_gather_rows(torch.zeros(1), [1] * comm.size, purpose)
+    comm.barrier()
+
+
 def little_and_more_than_memory_holds_take_turns(comm: Comm) -> None:
     n, me = comm.size, comm.rank
     for size in (3, 700_000, 0, 5, 700_000, 90_000, 90_001, 2):  # doubles
@@ -261,6 +270,7 @@ PROMISES: tuple[Callable[[Comm], None], ...] = (
     much_may_go_one_way_and_little_the_other,
     two_exchanges_may_be_under_way,
     an_exchange_under_way_goes_on_while_ranks_meet_in_another,
+    ranks_that_make_different_calls_are_told,
     little_and_more_than_memory_holds_take_turns,
     messages_of_a_tag_arrive_in_order,
     a_group_has_its_own_ranks_and_the_same_ledger,
