@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any
 
 from torch import Tensor
-from torch.autograd import Function
 
 STAGES = (
     *("resolve", "sample", "schedule", "hoist", "scan", "score", "backward score"),
@@ -61,17 +59,10 @@ class Stages:
         """`value`; when its gradient is known, the stage `name` begins."""
         if not value.requires_grad:
             return value
-        marked: Tensor = _Mark.apply(value, self, name)  # type: ignore[no-untyped-call]
+        marked = value.view_as(value)  # a weight would keep its hook for good
+
+        def begin(_: Tensor) -> None:
+            self.enter(name)
+
+        marked.register_hook(begin)  # type: ignore[no-untyped-call]
         return marked
-
-
-class _Mark(Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, stages: Stages, name: str) -> Tensor:
-        ctx.stages, ctx.name = stages, name
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        ctx.stages.enter(ctx.name)
-        return grad, None, None
