@@ -289,13 +289,17 @@ def main() -> None:
     torch.set_num_threads(1)
     for over in sys.argv[1:]:
         with connect(os.environ, over=over) as comm:  # type: ignore[arg-type]
-            for promise in PROMISES:
-                promise(comm)
             found = {
                 "kinds": comm.gather_objects(type(comm).__name__, "kinds"),
                 "shared": comm.gather_objects(comm.shares_memory, "shared"),
                 "held": [promise.__name__ for promise in PROMISES],
             }
+            for promise in PROMISES:
+                promise(comm)
+            comm.barrier()
+            vars(comm)["_board"] = None  # and once more by messages alone
+            for promise in PROMISES:
+                promise(comm)
             if comm.rank == 0:
                 print(json.dumps(found))
 
