@@ -197,8 +197,10 @@ class Laid:
         width, self.k = table.shape[1], around.near.shape[1]
         count, more = len(times[0]), around.known.shape[2]
         phi = up(width, PART)
-        known = phi + up(count, PART)
-        self.width, self.total = width, up(known + more, LANES)
+        known, self.total = phi + count, up(phi + count + more, LANES)
+        if up(known, PART) + more <= self.total:  # whole vectors of cosines, where there is room
+            known = up(known, PART)
+        self.width = width
         self.padded = heads * tiled(width // heads)
         self.place = Places(phi, count, known, heads, math.sqrt(heads / width))
         turns = np.zeros((2, known - phi))  # turns a second and at 0, where padded of cosine 0
