@@ -11,14 +11,13 @@ their own negatives.  Peak memory is that of a process of its own that trains on
     python benchmarks/throughput.py [--log NAME] [--batches N] [--turn N] [--only NAME ...]
 
 Answer (2026-12-01, 60 batches, torch_geometric 2.8.1, tgm-lib 0.1.0b1, one of two cores), events/s
-of exact TGN, and times torch_geometric's and TGM's: uci 17,695 (1.86, 2.81), github 16,923 (1.61,
-3.16), social_evolution 17,059 (0.93, 2.62), a generated log of a million events 17,932 (3.25,
-4.71). In turns of 20 (100 batches): uci 20,544 (2.16, 3.34), github 19,283 (1.67, 3.07),
-social_evolution 19,216 (0.92, 2.42), messages 19,442 (3.86, 5.56). A day before, in turns of one:
-uci 16,271 (1.66, 2.48), github 15,504 (1.41, 2.73), social_evolution 15,673 (0.85, 2.15).
-On social_evolution torch_geometric's stale batch renews the memories of at most 83
+of exact TGN, and times torch_geometric's and TGM's: uci 18,852 (1.98, 2.85), github 18,780 (1.68,
+2.65), social_evolution 18,607 (0.97, 2.12), a generated log of a million events 19,575 (3.49,
+4.98). In turns of 20 (100 batches): uci 20,643 (2.48, 3.42), github 21,282 (1.76, 2.88),
+social_evolution 20,538 (0.97, 2.21), messages 22,832 (3.99, 5.90). Another run half an hour apart
+differed by 0.02 to 0.27 of torch_geometric's. On social_evolution torch_geometric's stale batch renews the memories of at most 83
 nodes, the exact one those of the 400 ends of 200 events (docs/performance.md). The others, exact,
-uci: jodie 50,466, dyrep 29,789 (36,719 without drift), dygnn 13,733, ldg 9,652; tgn stale 15,536,
+uci, a day before: jodie 50,466, dyrep 29,789 (36,719 without drift), dygnn 13,733, ldg 9,652; tgn stale 15,536,
 less than the exact scan. Peak memory on uci, MiB: torch_geometric 140, TGM 166,
 exact tgn 172.
 """
