@@ -10,7 +10,6 @@ import mmap
 import os
 import platform
 import tempfile
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ FOLDER = "/dev/shm"
 TOTAL = 2**25  # bytes on a host at most; half of what containers have, if nobody gives them more
 LINE = 256  # bytes of a rank's count and, from `NAMES` on, of what it calls each of its halves
 NAMES, NAME = 64, 96
+TOKEN = slice(8, 16)  # of the first line: known only to those who see the same memory
 STRICT = ("x86_64", "AMD64")  # processors whose writes are seen in the order they are made in
 
 Bytes = npt.NDArray[np.uint8]
@@ -34,7 +34,7 @@ def create(size: int) -> str:
         return ""
     try:
         os.posix_fallocate(file, 0, _length(size))  # now, not when it is first written to
-        os.pwrite(file, os.urandom(8), 0)
+        os.pwrite(file, os.urandom(TOKEN.stop - TOKEN.start), TOKEN.start)
     except OSError:
         os.unlink(path)
         return ""
@@ -53,8 +53,8 @@ class Blackboard:
     def __init__(self, path: str, rank: int, size: int) -> None:
         with open(path, "r+b") as file:
             memory = mmap.mmap(file.fileno(), _length(size))
-        self.name = memory[:8].hex()
-        """What only those who see the same memory know, until the first exchange."""
+        self.name = memory[TOKEN].hex()
+        """The same for those who see the same memory."""
         self.room = _room(size)
         """Bytes that a rank can send at once."""
         self._rank, self._turn = rank, 0
@@ -62,10 +62,6 @@ class Blackboard:
         self._counts = self._lines.cast("q")
         parts: Bytes = np.frombuffer(memory, np.uint8)[LINE * size :]
         self._halves = parts.reshape(size, 2, self.room)
-
-    def clear(self) -> None:
-        """Makes ready for the first exchange; one rank does, before any begins it."""
-        self._counts[0] = 0
 
     def post(self, name: str, *pieces: tuple[int, Bytes]) -> None:
         """Begins the next exchange, by its name: shows these bytes, each from its place on."""
@@ -90,8 +86,8 @@ class Blackboard:
 
     def read(self, rank: int, start: int, count: int) -> Bytes:
         """What a rank that is there shows, until the next `post` but one."""
-        found: Any = self._halves[rank, self._turn % 2, start : start + count]
-        return found  # type: ignore[no-any-return]
+        found: Bytes = self._halves[rank, self._turn % 2, start : start + count]
+        return found
 
 
 def _room(size: int) -> int:

@@ -351,16 +351,12 @@ class Linked(Comm):
         finally:
             if self.rank == 0 and path:
                 os.unlink(path)
-        if board is None or set(names) != {board.name}:
-            return
-        if self.rank == 0:
-            board.clear()
-        self.barrier("start")
-        self._board = board
+        if board is not None and set(names) == {board.name}:
+            self._board = board
 
     def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
-        board = self._board
-        if board is None or whole.device.type != "cpu" or max(counts) > board.room:
+        board = self._board_for(whole, max(counts))
+        if board is None:
             self._send_to_all(own, whole, counts, label)
             return
         mine, found, start = own.numpy(), whole.numpy(), 0
@@ -372,18 +368,23 @@ class Linked(Comm):
             start = stop
 
     def _scatter(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
-        board = self._board
-        if board is None or whole.device.type != "cpu" or len(whole) > board.room:
+        board = self._board_for(whole, len(whole))
+        if board is None:
             self._send_each(whole, counts, found, label)
             return
         given, parts = whole.numpy(), found.numpy().reshape(self.size, -1)
-        start = sum(counts[: self.rank])
-        stop = start + counts[self.rank]
-        board.post(label, (0, given[:start]), (stop, given[stop:]))
+        own = span_of(self.rank, counts)
+        board.post(label, (0, given[: own.start]), (own.stop, given[own.stop :]))
         self._meet(board, label)
         for rank, part in enumerate(parts):
-            own = rank == self.rank
-            part[:] = given[start:stop] if own else board.read(rank, start, stop - start)
+            mine = rank == self.rank
+            part[:] = given[own] if mine else board.read(rank, own.start, counts[self.rank])
+
+    def _board_for(self, data: Tensor, num_bytes: int) -> Blackboard | None:
+        """The memory to meet in, if there is room for so many bytes of this data from a rank."""
+        board = self._board
+        fits = board is not None and data.device.type == "cpu" and num_bytes <= board.room
+        return board if fits else None
 
     def _meet(self, board: Blackboard, label: str) -> None:
         """Waits until all ranks have come to this exchange; messages under way move on."""
@@ -671,6 +672,16 @@ def parts(length: int, count: int) -> list[int]:
     [3, 3, 2, 2]
     """
     return [length // count + (part < length % count) for part in range(count)]
+
+
+def span_of(rank: int, sizes: Sequence[int]) -> slice:
+    """Where a rank's rows stand among those of all, of which each has `sizes[rank]`.
+
+    >>> span_of(1, [2, 3])
+    slice(2, 5, None)
+    """
+    start = sum(sizes[:rank])
+    return slice(start, start + sizes[rank])
 
 
 def _scaled(counts: Sequence[int], rows: Tensor) -> list[int]:

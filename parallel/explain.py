@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..models import DynamicGNN, can_scan
 from ..stream import Int64
-from .comm import Comm, Traffic
+from .comm import Comm, Traffic, span_of
 from .costs import Costs
 from .executor import Executor
 from .fused import FusedExecutor
@@ -183,8 +183,7 @@ class Supposed(Comm):
 
     def _gather(self, own: Tensor, whole: Tensor, counts: list[int], label: str) -> None:
         whole.zero_()
-        start = sum(counts[: self.rank])
-        whole[start : start + counts[self.rank]] = own
+        whole[span_of(self.rank, counts)] = own
 
     def _scatter(self, whole: Tensor, counts: list[int], found: Tensor, label: str) -> None:
         self._start_exchange(whole, counts, found, [counts[self.rank]] * self.size, label)
@@ -193,8 +192,7 @@ class Supposed(Comm):
         self, whole: Tensor, sent: list[int], found: Tensor, received: list[int], label: str
     ) -> Callable[[], object]:
         found.zero_()
-        start, to = sum(sent[: self.rank]), sum(received[: self.rank])
-        found[to : to + received[self.rank]] = whole[start : start + sent[self.rank]]
+        found[span_of(self.rank, received)] = whole[span_of(self.rank, sent)]
         return lambda: None
 
     def abort(self, code: int) -> None:

@@ -26,7 +26,7 @@ from ..storage import (
 from ..stream import TICKS_PER_SECOND, Bool, EventLog, Float64, Int64
 from .comm import Alone, Comm
 from .kernels import collect_members, lay_gaps
-from .segment import Beside, Consistency, Members, Neighbors, Recent, Segment
+from .segment import Beside, Consistency, Group, Members, Neighbors, Recent, Segment
 from .sharing import share_rows
 from .stages import Stages
 
@@ -181,7 +181,7 @@ class Replay:
             *(np.empty(shape, np.int64), np.empty(shape, bool), positions[own], seen[own])
         )
         none = (nothing.node, nothing.valid)
-        return self._segment(positions, seen, ends, own, (nothing, (0,) * 7), none)
+        return self._segment(positions, seen, ends, own, (nothing, (0,) * len(Group)), none)
 
     def _segment(
         self,

@@ -25,7 +25,7 @@ from .pieces import Rows
 from .replay import Replay
 from .schedule import Schedule, schedule
 from .scoring import Places, Scored
-from .segment import Segment, take
+from .segment import Group, Segment, take
 from .sharing import Shares, share_events
 
 Work = TypeVar("Work")
@@ -201,14 +201,15 @@ class ScheduledExecutor(Executor[Plan[Work]], Generic[Work]):
             return StateRows(shown, prepared.score_row[rows, columns])
 
         part, priced = prepared.segment.part(), None
-        if read is None and can_price(model) and part.sizes[0]:
+        if read is None and can_price(model) and part.sizes[Group.SRC]:
             priced = model.losses_of(_pairs(prepared, part, self.replay.log.events), tables)
         return self.scorer.score(part, read_scored, slice(None), embed=embed, priced=priced)
 
 
 def _pairs(prepared: Plan[Any], part: Segment, log: EventBatch) -> Pairs:
     """What the losses of this rank's share of a segment are made of."""
-    rows, (_, _, sources, destinations, *_) = prepared.score_row.numpy(), part.groups
+    rows, groups = prepared.score_row.numpy(), part.groups
+    sources, destinations = groups[Group.OTHER_SRC], groups[Group.OTHER_DST]
     learned = slice(0, destinations.stop)
     shown, around = part.shown.columns(learned), None
     if shown.recent is not None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..models import Around, DynamicGNN, Events, Nodes, Priced
 from ..models.views import StateRows
 from ..stream import EventLog, Int64
-from .segment import Recent, Segment, take
+from .segment import LEARNED, Group, Recent, Segment, take
 
 SCORE_BUDGET = 1 << 19  # state rows gathered at a time for ranking
 
@@ -80,7 +80,7 @@ class Scorer:
         Losses that are `priced` already are taken as they are.
         """
         model = self.model
-        if not segment.sizes[0]:  # only to bring the states forward
+        if not segment.sizes[Group.SRC]:  # only to bring the states forward
             count = len(range(*rows.indices(len(segment))))
             nothing = torch.zeros(count, dtype=self.dtype, device=self.device)
             return Scored(nothing, None, None, None, None)
@@ -98,34 +98,37 @@ class Scorer:
             if embed:
                 if src is None:
                     events = take(segment.events, rows)
-                    src = self._view(segment, (0,), read, rows, events, False)
+                    src = self._view(segment, (Group.SRC,), read, rows, events, False)
                 embedded = src.embedding[:, 0]
-            if segment.sizes[4]:
+            if segment.sizes[Group.CANDIDATES]:
                 scores = self._rank(segment, read, rows)
-            if segment.sizes[5]:
+            if segment.sizes[Group.PAIR_SRC]:
                 pair_scores = self._pairs(segment, read, rows)
         return Scored(losses, scores, pair_scores, embedded, expected)
 
     def _rank(self, segment: Segment, read: ReadScored, rows: slice) -> Tensor:
         """The event's own destination first, then the candidates, a few events at a time."""
         start, stop, _ = rows.indices(len(segment))
-        around = segment.around(segment.groups[0])  # of the one source
+        around = segment.around(segment.groups[Group.SRC])  # of the one source
         width = 1 + around.stop - around.start
-        step = max(1, SCORE_BUDGET // ((1 + segment.sizes[4]) * width))
+        step = max(1, SCORE_BUDGET // ((1 + segment.sizes[Group.CANDIDATES]) * width))
         parts = []
         for first in range(start, max(stop, start + 1), step):  # an empty segment has a part
             span = slice(first, min(first + step, stop))
             events = take(segment.events, span)
-            src = self._view(segment, (0,), read, span, events, False)
+            src = self._view(segment, (Group.SRC,), read, span, events, False)
             # together, so that equal states get equal scores
-            dst = self._view(segment, (1, 4), read, span, events, False)
+            dst = self._view(segment, (Group.DST, Group.CANDIDATES), read, span, events, False)
             parts.append(self.model.score(events, src, dst))
         return torch.cat(parts)
 
     def _pairs(self, segment: Segment, read: ReadScored, rows: slice) -> Tensor:
         """Each pair as if it were an event of its own: (n q, 1) against (n q, 1)."""
         events = take(segment.events, rows)
-        src, dst = (self._view(segment, (group,), read, rows, events, False) for group in (5, 6))
+        src, dst = (
+            self._view(segment, (group,), read, rows, events, False)
+            for group in (Group.PAIR_SRC, Group.PAIR_DST)
+        )
         n, q = src.gap.shape
         again = torch.arange(n, device=self.device).repeat_interleave(q)
         gap = torch.stack([src.gap, dst.gap], dim=-1).view(n * q, 2)
@@ -137,12 +140,13 @@ class Scorer:
     ) -> list[Nodes]:
         """The views that a loss is made of, which are embedded together."""
         view = self._distinct if self.once else self._view
-        return _apart(view(segment, (0, 1, 2, 3), read, rows, events, True), segment.sizes[:4])
+        sizes = [segment.sizes[group] for group in LEARNED]
+        return _apart(view(segment, LEARNED, read, rows, events, True), sizes)
 
     def _distinct(
         self,
         segment: Segment,
-        groups: Sequence[int],
+        groups: Sequence[Group],
         read: ReadScored,
         rows: slice,
         events: Events,
@@ -176,7 +180,7 @@ class Scorer:
     def _view(
         self,
         segment: Segment,
-        groups: Sequence[int],
+        groups: Sequence[Group],
         read: ReadScored,
         rows: slice,
         events: Events,
@@ -221,7 +225,7 @@ class Scorer:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
 
-def _runs(segment: Segment, groups: Sequence[int]) -> list[slice]:
+def _runs(segment: Segment, groups: Sequence[Group]) -> list[slice]:
     """The columns of some groups; those that follow one another are read at once."""
     runs: list[slice] = []
     for columns in (segment.groups[group] for group in groups):

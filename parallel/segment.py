@@ -7,6 +7,7 @@ first event (stale).  So nothing in a segment depends on how it will be executed
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import Literal
 
@@ -80,6 +81,21 @@ class Beside:
         return Beside(node, valid, self.gap[:, which], self.idle[:, which], recent)
 
 
+class Group(IntEnum):
+    """What is scored beside an event, in the order of its columns."""
+
+    SRC = 0
+    DST = 1
+    OTHER_SRC = 2
+    OTHER_DST = 3
+    CANDIDATES = 4
+    PAIR_SRC = 5  # of pairs to be scored, the event's own first; or none at all
+    PAIR_DST = 6
+
+
+LEARNED = (Group.SRC, Group.DST, Group.OTHER_SRC, Group.OTHER_DST)  # from which losses are made
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Events with all that surrounds them; `[start, stop)` of the log unless `positions` differ.
@@ -99,50 +115,43 @@ class Segment:
     ranked_valid: Bool  # (n, c)
     own: slice  # of the events
     shown: Beside  # (m, columns) all that is scored, group by group
-    sizes: tuple[int, ...]  # columns of each of the seven groups, in the order of the properties
+    sizes: tuple[int, ...]  # columns of each `Group`
 
     def __len__(self) -> int:
         return len(self.positions)
 
     @property
     def groups(self) -> list[slice]:
-        """The columns of each group."""
+        """The columns of each `Group`."""
         return [slice(a, b) for a, b in pairwise(accumulate(self.sizes, initial=0))]
 
     @property
     def src(self) -> Beside:
         """(m, 1)."""
-        return self.shown.columns(self.groups[0])
+        return self._group(Group.SRC)
 
     @property
     def dst(self) -> Beside:
         """(m, 1)."""
-        return self.shown.columns(self.groups[1])
+        return self._group(Group.DST)
 
     @property
     def other_src(self) -> Beside:
         """(m, num_negatives), or none."""
-        return self.shown.columns(self.groups[2])
+        return self._group(Group.OTHER_SRC)
 
     @property
     def other_dst(self) -> Beside:
         """(m, num_negatives)."""
-        return self.shown.columns(self.groups[3])
+        return self._group(Group.OTHER_DST)
 
     @property
     def candidates(self) -> Beside:
         """(m, c), those of `ranked`."""
-        return self.shown.columns(self.groups[4])
+        return self._group(Group.CANDIDATES)
 
-    @property
-    def pair_src(self) -> Beside:
-        """(m, 1 + q) of pairs to be scored, the event's own first; or none at all."""
-        return self.shown.columns(self.groups[5])
-
-    @property
-    def pair_dst(self) -> Beside:
-        """(m, 1 + q)."""
-        return self.shown.columns(self.groups[6])
+    def _group(self, group: Group) -> Beside:
+        return self.shown.columns(self.groups[group])
 
     @property
     def start(self) -> int:

@@ -20,7 +20,7 @@ from torch.autograd import Function
 
 from ..models import Chain
 from ..stream import Int64
-from .comm import Comm
+from .comm import Comm, span_of
 from .costs import Costs
 from .kernels import deal_out, join_events
 from .schedule import Schedule
@@ -46,16 +46,6 @@ def share_rows(count: int, rank: int, size: int) -> tuple[int, int]:
     [(0, 2), (2, 4), (4, 7)]
     """
     return count * rank // size, count * (rank + 1) // size
-
-
-def span_of(rank: int, sizes: Sequence[int]) -> slice:
-    """Where a rank's rows stand among those of all, of which each has `sizes[rank]`.
-
-    >>> span_of(1, [2, 3])
-    slice(2, 5, None)
-    """
-    start = sum(sizes[:rank])
-    return slice(start, start + sizes[rank])
 
 
 def components(plan: Schedule, read_start: Int64, write_start: Int64) -> Int64:
