@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python
 OUTPUT ?= runs/demo
 export NEUTRONSTREAM_DATA ?= $(abspath ../shared/data)
 
-.PHONY: setup demo test test-slow lint types layers check clean
+.PHONY: setup demo test test-slow test-device lint types layers check clean
 
 setup: $(VENV)/.done
 
@@ -27,6 +27,9 @@ test: setup
 
 test-slow: setup
 	$(RUN) -m pytest -m slow
+
+test-device: setup
+	NEUTRONSTREAM_TEST_DEVICE=elsewhere $(RUN) -m pytest -k elsewhere tests/parallel/test_exact.py tests/parallel/test_segment.py
 
 lint: setup
 	$(VENV)/bin/ruff check .

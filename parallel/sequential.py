@@ -119,17 +119,20 @@ class SequentialExecutor(Executor[Segment]):
         spans = [slice(int(bounds[side]), int(bounds[side + 1])) for side in range(2)]
         k = max(1, *(span.stop - span.start for span in spans))
 
+        def laid(array: npt.NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(self.replay.device)
+
         def padded(values: npt.NDArray[Any], fill: Iterable[float] = (0, 0)) -> Tensor:
             """The lists of both ends, (1, 2, k)."""
             made = [
                 np.concatenate([values[span], np.full(k - (span.stop - span.start), f)])
                 for span, f in zip(spans, fill, strict=True)
             ]
-            return torch.from_numpy(np.stack(made).astype(values.dtype))[None]
+            return laid(np.stack(made).astype(values.dtype))[None]
 
         mask = padded(lists.before)
         links = near = members = None
-        link_rows = [torch.zeros(k, dtype=torch.int64)] * 2
+        link_rows = [laid(np.zeros(k, np.int64))] * 2
         if model.link_tables:
             rows = padded(lists.link + 1)
             values = {name: self.state[name][:, 0][rows] for name in model.link_tables}
@@ -145,8 +148,8 @@ class SequentialExecutor(Executor[Segment]):
             slots = segment.members.ends[i : i + 1]
             members = Members(
                 {name: latest.stack(name, written)[None] for name in reads.ends},
-                torch.ones(1, len(written), dtype=torch.bool),
-                torch.from_numpy(slots),
+                laid(np.ones((1, len(written)), np.bool_)),
+                laid(slots),
                 padded(segment.members.neighbors, slots[0]),
             )
             first = {}
@@ -158,8 +161,8 @@ class SequentialExecutor(Executor[Segment]):
             model.encode(take(segment.events, slice(i, i + 1))),
             *(first, around, mask, links, near, members),
             {name: latest.stack(name, drawn)[None] for name in reads.sampled},
-            torch.from_numpy(segment.sampled_valid[i : i + 1]),
-            torch.from_numpy(segment.noise[i : i + 1]),
+            laid(segment.sampled_valid[i : i + 1]),
+            laid(segment.noise[i : i + 1]),
         )
         return level, written, link_rows
 

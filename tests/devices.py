@@ -1,13 +1,29 @@
-"""Where tests run: on the CPU, and where a GPU is found on that as well, the same test bodies."""
+"""Where tests run: on the CPU, and where a GPU is found on that as well, the same test bodies.
+
+With NEUTRONSTREAM_TEST_DEVICE=elsewhere it is the device of `elsewhere` in place of a GPU.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 
-DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+from . import elsewhere
+
+DEVICE = "NEUTRONSTREAM_TEST_DEVICE"
+
+
+def _found() -> tuple[str, ...]:
+    if os.environ.get(DEVICE) == elsewhere.NAME:
+        elsewhere.load()
+        return "cpu", elsewhere.NAME
+    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+
+
+DEVICES = _found()
 
 _chosen = "cpu"
 

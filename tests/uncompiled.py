@@ -7,14 +7,17 @@ import subprocess
 import sys
 
 from .data import ROOT
+from .devices import DEVICE
 
 
 def run_uncompiled(*arguments: str) -> str:
     """What pytest says of the tests that `arguments` choose; fails if one of them fails."""
+    environ = {name: value for name, value in os.environ.items() if name != DEVICE}
+    environ |= {"NUMBA_DISABLE_JIT": "1", "CUDA_VISIBLE_DEVICES": ""}  # loops are for CPUs
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
         cwd=ROOT,
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        env=environ,
         capture_output=True,
         text=True,
         timeout=300,

@@ -445,16 +445,20 @@ class Battery:
             if device == "cpu":
                 continue
             self.watched(self.dtype, device)
-            runs = []
-            for place in ("cpu", device):
-                trial = Trial(
-                    *(self.new(self.dtype, device=place), self.logs["random"], "levels"),
-                    *(self.dtype, place),
-                )
-                with _explained(f"the run on {place}"):
-                    runs.append(trial.run(LENGTH))
-            bound = 100 * BOUNDS[self.dtype]  # other kernels round otherwise
-            findings += compare(runs[0], runs[1], bound, f"cpu and {device}")[1]
+            pairs = [("levels", executor) for executor in self.executors]
+            if self.stale_refusal() is None:
+                pairs.append(("batch", "batch"))
+            for here, there in pairs:
+                runs = []
+                for executor, place in ((here, "cpu"), (there, device)):
+                    trial = Trial(
+                        *(self.new(self.dtype, device=place), self.logs["random"], executor),
+                        *(self.dtype, place),
+                    )
+                    with _explained(f"the run of {executor!r} on {place}"):
+                        runs.append(trial.run(LENGTH))
+                bound = 100 * BOUNDS[self.dtype]  # other kernels round otherwise
+                findings += compare(runs[0], runs[1], bound, f"cpu and {device} ({there})")[1]
             done.append(device)
         return f"the same on {', '.join(done)}" if done else ""
 

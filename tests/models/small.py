@@ -92,11 +92,11 @@ class Counter(DynamicGNN):
     def update(self, level: Level) -> Written:
         assert level.links is not None
         seen = level.links.values["seen"] * 0.9  # (n, 2, k)
-        sides = torch.tensor([1.0, 2.0], dtype=seen.dtype)[:, None]
+        sides = seen.new_tensor([1.0, 2.0])[:, None]
         near = torch.where(level.mask, level.neighbors["total"].squeeze(-1), 0.0)
         total = level.ends["total"].squeeze(-1) + self.weight * torch.tanh((near + seen).sum(-1))
         seen = seen + torch.where(level.links.partner, sides, 0.0) * (1 + level.kind[:, None, None])
-        side = torch.tensor([0.1, 0.2], dtype=seen.dtype)
+        side = seen.new_tensor([0.1, 0.2])
         return Written({"total": (total + side).unsqueeze(-1)}, {"seen": seen})
 
     def loss(
@@ -173,7 +173,7 @@ class Spread(GruMemory):
             memory = memory.scatter(1, at[..., None].expand(-1, -1, width), after[:, None])
             weight = torch.where(level.mask[:, side], 1 / (1 + near.gap[:, side]), 0.0)
             weight = weight * (1 + near.is_src[:, side])
-            told = torch.zeros(n, p, dtype=memory.dtype)
+            told = memory.new_zeros(n, p)
             told = told.scatter_add(1, members.neighbors[:, side], weight.to(memory.dtype))
             memory = memory + told[..., None] * torch.tanh(self.tell(after))[:, None]
             heard = heard + told[..., None]
