@@ -44,7 +44,8 @@ from neutronstream.parallel.backends.choose import Rates, choose
 from neutronstream.parallel.backends.halo import wanted
 from neutronstream.parallel.backends.partition import edges_of, imbalance
 from neutronstream.parallel.backends.sparse import product
-from neutronstream.parallel.comm import Comm, connect
+from neutronstream.parallel.comm import connect
+from neutronstream.parallel.ranks import Comm
 from neutronstream.storage import Snapshot
 
 FEATURES, HIDDEN, CLASSES, WARM_UP = 64, 64, 16, 2

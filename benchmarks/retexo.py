@@ -82,7 +82,8 @@ from neutronstream.parallel.backends.lazy import (
     link_parts,
     traffic_ratio,
 )
-from neutronstream.parallel.comm import ALONE, Comm, connect
+from neutronstream.parallel.comm import connect
+from neutronstream.parallel.ranks import ALONE, Comm
 from neutronstream.storage import Snapshot, SparseMatrix
 
 GRAPHS = ("cora", "citeseer", "facebook_page")

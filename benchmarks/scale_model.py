@@ -50,8 +50,9 @@ from common import SIX, finish, seconds  # type: ignore  # beside this file
 from neutronstream.datasets import load, messages
 from neutronstream.models import build
 from neutronstream.parallel import EXECUTORS, STAGES, Executor, Replay, stages
-from neutronstream.parallel.comm import Comm, connect
+from neutronstream.parallel.comm import connect
 from neutronstream.parallel.explain import Supposed, adds_to_losses, plan_segment
+from neutronstream.parallel.ranks import Comm
 from neutronstream.stream import EventLog, read_log
 
 RANKS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

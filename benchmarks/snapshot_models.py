@@ -45,7 +45,7 @@ from common import finish  # type: ignore  # beside this file
 from neutronstream.experiments import SnapshotConfig, fit_snapshots
 from neutronstream.experiments.guard import ranks
 from neutronstream.experiments.snapshots.data import open_data
-from neutronstream.parallel.comm import Comm
+from neutronstream.parallel.ranks import Comm
 
 SETS: dict[str, dict[str, Any]] = {
     "uci": {"period": "7d"},

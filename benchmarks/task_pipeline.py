@@ -30,7 +30,8 @@ from neutronstream.models.snapshots import GCN, GCNGRU
 from neutronstream.parallel.backends import make_propagator
 from neutronstream.parallel.backends.task import SnapshotPipeline
 from neutronstream.parallel.backends.task.schedule import sum_work
-from neutronstream.parallel.comm import Comm, connect
+from neutronstream.parallel.comm import connect
+from neutronstream.parallel.ranks import Comm
 from neutronstream.storage import Snapshot, SparseMatrix
 
 Kind: TypeAlias = type[GCN] | type[GCNGRU]

@@ -35,7 +35,8 @@ from graphs import dressed, power_law  # type: ignore  # beside this file
 
 from neutronstream.models.snapshots import GCN
 from neutronstream.parallel.backends import FullGraph, kernels, make_propagator
-from neutronstream.parallel.comm import Comm, connect
+from neutronstream.parallel.comm import connect
+from neutronstream.parallel.ranks import Comm
 from neutronstream.storage import Snapshot
 
 WARM_UP, SEED = 3, 0

@@ -10,9 +10,10 @@ from .lazily import opener as _opener
 
 if TYPE_CHECKING:
     from .baselines import EdgeBank, Popularity, RecentPartner
-    from .config import TrainConfig, load_config, to_toml
+    from .config import TrainConfig, load_config
     from .metrics import BinaryMetric, LinkMetrics, RankingMetric
     from .report import write_report
+    from .settings import to_toml
     from .snapshots import (
         SnapshotConfig,
         SnapshotData,
@@ -58,7 +59,7 @@ _HOMES = {
     "load_config": ".config",
     "load_snapshot_config": ".snapshots",
     "split_log": ".split",
-    "to_toml": ".config",
+    "to_toml": ".settings",
     "write_report": ".report",
 }
 

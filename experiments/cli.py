@@ -326,15 +326,9 @@ def _compare(
     parse_models(models, config.protocol)  # `compare` will do so again, but the log may be long
     how = ({} if force else runs.stored_reading(folder)) | {n: as_text(v) for n, v in how.items()}
     events = _read(log, config.limit, how, quiet)
-    try:
-        with _bar_a_run(quiet) as progress:
-            found = compare(
-                *(events, models, seeds, config, folder, progress), force=force, reading=how
-            )
-    except KeyboardInterrupt:
-        instead = " without --force" if force else ""
-        say(f"interrupted: the same command{instead} goes on with {folder}")
-        raise typer.Exit(INTERRUPTED) from None
+    with _going_on(folder, force), _bar_a_run(quiet) as progress:
+        given = events, models, seeds, config, folder, progress
+        found = compare(*given, force=force, reading=how)
     if as_json:
         _show({**found, "folder": folder}, as_json)
     else:
@@ -387,19 +381,14 @@ def _labels(
     events = _read(log, config.limit, how, quiet)
     from .labels import label_run, print_labels
 
-    try:
-        with _bar_a_run(quiet) as progress:
-            found = label_run(
-                *(events, config, folder),
-                classifier=classifier,
-                force=force,
-                reading=how,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        instead = " without --force" if force else ""
-        say(f"interrupted: the same command{instead} goes on with {folder}")
-        raise typer.Exit(INTERRUPTED) from None
+    with _going_on(folder, force), _bar_a_run(quiet) as progress:
+        found = label_run(
+            *(events, config, folder),
+            classifier=classifier,
+            force=force,
+            reading=how,
+            progress=progress,
+        )
     if as_json:
         _show({**found, "folder": folder}, as_json)
     else:
@@ -475,6 +464,17 @@ def _snapshots(
             show_snapshots(_stdout(), report, str(folder / "report.html"), told)
 
     ways.run(guard, "cpu", partial(fit_snapshots, data, config, folder), folder, how, show)
+
+
+@contextmanager
+def _going_on(folder: Path, force: bool) -> Iterator[None]:
+    """Says on Ctrl-C how to go on, and leaves."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        instead = " without --force" if force else ""
+        say(f"interrupted: the same command{instead} goes on with {folder}")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

@@ -7,28 +7,22 @@ A configuration is read from a TOML file, flat but for the table `options`, and 
 
 from __future__ import annotations
 
-import json
-import math
 import re
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from .settings import END, Settings, check_options, is_name, load_settings
 
 _DURATION = re.compile(r"(\d+(\.\d+)?(w|d|h|min|m|s|ms|us|ns))+")
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DEVICE = re.compile(r"cpu|mps|cuda(:\d+)?")
-_END = 2**63  # counts, ticks and TOML's numbers are below
 
 EPOCHS_OF_A_SPLIT = 20
 
-Option: TypeAlias = bool | int | float | str
-Settings = TypeVar("Settings", bound=BaseModel)
 
-
-class TrainConfig(BaseModel):
+class TrainConfig(Settings):
     """The settings of a run: what to train, on which windows, how, and how it is scored.
 
     >>> config = TrainConfig(size="7d", stride="1d", seed=3)
@@ -36,7 +30,7 @@ class TrainConfig(BaseModel):
     (50, '7d', None)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    command: ClassVar[str] = "train"
 
     model: str = Field(
         default="dyrep", description="Model to train: dyrep, ldg, dygnn, jodie or tgn."
@@ -57,13 +51,13 @@ class TrainConfig(BaseModel):
         default=0.15, description="Split: part of the log, its end, to test on.", gt=0, lt=1
     )
     split_seed: int = Field(
-        default=2020, description="Split: seed of new nodes and test negatives.", ge=0, lt=_END
+        default=2020, description="Split: seed of new nodes and test negatives.", ge=0, lt=END
     )
     patience: int = Field(
         default=5,
         description="Split: epochs in a row without a better validation AP that end training.",
         ge=1,
-        lt=_END,
+        lt=END,
     )
     evaluate_from: Literal["trained", "replay"] = Field(
         default="trained",
@@ -83,24 +77,22 @@ class TrainConfig(BaseModel):
         description="How far the window moves, like --size (growing: by how much it grows).",
     )
     down: int = Field(
-        default=50, description="Adaptive: the events of a window's core.", ge=1, lt=_END
+        default=50, description="Adaptive: the events of a window's core.", ge=1, lt=END
     )
-    up: int = Field(
-        default=300, description="Adaptive: the most events of a window.", ge=1, lt=_END
-    )
+    up: int = Field(default=300, description="Adaptive: the most events of a window.", ge=1, lt=END)
     rate: float = Field(
         default=0.2, description="Adaptive: stride as a part of the window.", gt=0, le=1
     )
 
     batch_size: int = Field(
-        default=50, description="Events between two optimiser steps.", ge=1, lt=_END
+        default=50, description="Events between two optimiser steps.", ge=1, lt=END
     )
     epochs: int = Field(
         default=1,
         description="Passes over each window; split: at most so many over the part to train on, "
         "20 unless given.",
         ge=1,
-        lt=_END,
+        lt=END,
     )
     learning_rate: float = Field(
         default=3e-3, description="Adam's step; 0 leaves the weights.", ge=0, le=1_000
@@ -128,7 +120,7 @@ class TrainConfig(BaseModel):
         default=None,
         description="Ticks that EdgeBank with a window remembers; else it suits the log.",
         ge=1,
-        lt=_END,
+        lt=END,
     )
 
     consistency: Literal["exact", "batch"] = Field(
@@ -150,15 +142,13 @@ class TrainConfig(BaseModel):
         ge=1,
         le=1_024,
     )
-    seed: int = Field(
-        default=0, description="Seed of weights, negatives and states.", ge=0, lt=_END
-    )
+    seed: int = Field(default=0, description="Seed of weights, negatives and states.", ge=0, lt=END)
     check: bool = Field(
         default=False, description="Compare every sampled neighbourhood with the oracle."
     )
 
     limit: int | None = Field(
-        default=None, description="Only the first N events of the log.", ge=1, lt=_END
+        default=None, description="Only the first N events of the log.", ge=1, lt=END
     )
     checkpoint_seconds: float = Field(
         default=30.0,
@@ -192,8 +182,8 @@ class TrainConfig(BaseModel):
                 raise ValueError("must be a count of events or a duration such as 7d or 1h30m")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | str)):
             raise ValueError("must be a count of events or a duration such as 7d or 1h30m")
-        if isinstance(value, int) and not 1 <= value < _END:
-            raise ValueError("must be at least 1" if value < 1 else f"must be less than {_END}")
+        if isinstance(value, int) and not 1 <= value < END:
+            raise ValueError("must be at least 1" if value < 1 else f"must be less than {END}")
         return value
 
     @field_validator("model")
@@ -263,31 +253,6 @@ class TrainConfig(BaseModel):
         return self
 
 
-def is_name(text: str) -> bool:
-    """Whether a text can be the name of a model, an option or a backend.
-
-    >>> is_name("gconvgru"), is_name("GCN")
-    (True, False)
-    """
-    return _NAME.fullmatch(text) is not None
-
-
-def check_options(given: Any) -> dict[str, Option]:
-    """A copy of a table of options, each value a TOML scalar.
-
-    Raises:
-        ValueError: if it is no such table.
-    """
-    if not isinstance(given, Mapping):
-        raise ValueError('must be a table of options by name, such as {"k": 10}')
-    for name, value in given.items():
-        if not (isinstance(name, str) and is_name(name)):
-            raise ValueError(f"must have names such as k, which {name!r} is not")
-        if not isinstance(value, Option) or value in (math.inf, -math.inf) or value != value:
-            raise ValueError(f"must give `{name}` a finite number, true, false or a text")
-    return dict(given)
-
-
 def load_config(
     path: str | Path | None = None, overrides: Mapping[str, Any] | None = None
 ) -> TrainConfig:
@@ -300,108 +265,4 @@ def load_config(
             names the file (or the flag), the key, the value and, for a key, the nearest known one.
         FileNotFoundError: if there is no such file.
     """
-    return load_settings(TrainConfig, "train", path, overrides)
-
-
-def load_settings(
-    kind: type[Settings],
-    command: str,
-    path: str | Path | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> Settings:
-    """`load_config` for settings of any kind, those of `command`.
-
-    Raises:
-        ValueError: if the file is not TOML, a key is unknown or a value is refused; one line that
-            names the file (or the flag), the key, the value and, for a key, the nearest known one.
-        FileNotFoundError: if there is no such file.
-    """
-    settings: dict[str, Any] = {}
-    if path is not None:
-        try:
-            settings = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not a TOML file: {error}") from None
-    flags = dict(overrides or {})
-    both = settings | flags
-    for name, given in flags.items():
-        if isinstance(given, dict) and isinstance(settings.get(name), dict):
-            both[name] = settings[name] | given
-    try:
-        return kind(**both)
-    except ValidationError as error:
-        see = kind, f"neutronstream {command} --help"
-        faults = [_explain(fault, path, flags, *see) for fault in error.errors(include_url=False)]
-        raise ValueError("; ".join(faults)) from None
-
-
-def to_toml(config: BaseModel) -> str:
-    """The configuration as a TOML text, a line and a comment a field; `load_config` reads it back.
-
-    >>> print(to_toml(TrainConfig(width=3)).splitlines()[1])
-    width = 3  # Width of a node's state.
-    """
-    lines = []
-    for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        entry = f"# {name} is not set" if value is None else f"{name} = {_toml(value)}"
-        lines.append(f"{entry}  # {field.description}")
-    return "\n".join(lines) + "\n"
-
-
-def parse_options(texts: Sequence[str]) -> dict[str, Option]:
-    """The options of texts such as "k=10", their values as in TOML, bare words as text.
-
-    Raises:
-        ValueError: if one has no name, or its value is a list, table or date.
-
-    >>> parse_options(["k=10", "embedding=attention", "dropout=0.1", "sparse=true"])
-    {'k': 10, 'embedding': 'attention', 'dropout': 0.1, 'sparse': True}
-    """
-    options: dict[str, Option] = {}
-    for text in texts:
-        name, equals, word = (part.strip() for part in text.partition("="))
-        if not (name and equals):
-            raise ValueError(f"--set must be NAME=VALUE, such as k=10: got {text!r}")
-        try:
-            value = tomllib.loads(f"value = {word}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = word
-        if not word.startswith(('"', "'")) and ("#" in word or "\n" in word):
-            value = word  # no comment, and no second line
-        if not isinstance(value, Option):
-            raise ValueError(
-                f"--set must give a number, true, false or a text to `{name}`: got {word}"
-            )
-        options[name] = value
-    return options
-
-
-def _toml(value: Option | Mapping[str, Option]) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        entries = ", ".join(f"{name} = {_toml(entry)}" for name, entry in value.items())
-        return f"{{ {entries} }}" if entries else "{}"
-    if isinstance(value, str):  # JSON's escapes are TOML's, but for one character
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
-    return repr(value)
-
-
-def _explain(
-    fault: Any, path: str | Path | None, flags: Mapping[str, Any], kind: type[BaseModel], help: str
-) -> str:
-    """One fault that pydantic found, in a line."""
-    key = str(fault["loc"][0]) if fault["loc"] else ""
-    blames_file = path is not None and key not in flags and (key or not flags)
-    source = f"{path}: " if blames_file else ""
-    if fault["type"] == "extra_forbidden":
-        from ..stream.errors import did_you_mean  # here: it loads pyarrow
-
-        hint = did_you_mean(key, kind.model_fields, otherwise=f"see `{help}`")
-        return f"{source}unknown setting `{key}`: {hint}"
-    text = str(fault["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    if not key:
-        return source + text
-    text = text if text.startswith("must") else f"must be {text}"
-    return f"{source}`{key}` {text}: got {fault['input']!r}"
+    return load_settings(TrainConfig, path, overrides)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ..parallel.comm import Alone, Comm, agree
+from ..parallel.ranks import Alone, Comm, agree
 from ..stream import EventLog, Window
 from . import runs
 from .config import TrainConfig
@@ -76,6 +76,7 @@ def fit(
     check_ways(folder, resume, force)
     if model is not None:
         config = named(config, model)
+    where = None if folder is None else Path(folder)
     comm = comm or Alone()
     progress = None if comm.rank else progress
     if comm.size > 1:
@@ -85,43 +86,28 @@ def fit(
     runs.check_device(config.device)
     with threads_of(config), torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        where = None if folder is None else Path(folder)
-        return _fit(log, config, where, model, resume, force, reading, progress, comm)
-
-
-def _fit(
-    log: EventLog,
-    config: TrainConfig,
-    folder: Path | None,
-    model: NewModel | None,
-    resume: bool,
-    force: bool,
-    reading: Mapping[str, Any] | None,
-    progress: Callable[[dict[str, Any]], None] | None,
-    comm: Comm,
-) -> dict[str, Any]:
-    began = time.perf_counter()
-    is_split = config.protocol == "split"
-    windows = [] if is_split else list(windows_of(log, config))
-    known = finished(folder, resume, log, config, model, comm)
-    if known is not None:
-        return known
-    trainer: Trainer | SplitTrainer
-    trainer = (SplitTrainer if is_split else Trainer)(log, config, model, comm)
-    if model is not None and comm.size > 1:  # those in the box follow from what is agreed on
-        agree(comm, {"first weights of the model": checksum(trainer.model)})
-    model_class = None if model is None else class_of(trainer.model)
-    ways: dict[str, Any] = {"resume": resume, "force": force, "reading": reading}
-    with kept_in(folder, log, config, trainer, comm, model_class=model_class, **ways) as keeper:
-        if isinstance(trainer, SplitTrainer):
-            figures = run_epochs(trainer, keeper, progress)
-            report = {} if comm.rank else make_split_report(trainer, figures)
-        else:
-            report = _move(trainer, windows, keeper, began, progress)
-        report |= {} if comm.rank else {"model_class": model_class}
-        if keeper is not None and folder is not None:
-            write_report(folder, report)
-    return report
+        began = time.perf_counter()
+        is_split = config.protocol == "split"
+        windows = [] if is_split else list(windows_of(log, config))
+        before = finished(where, resume, log, config, model, comm)
+        if before is not None:
+            return before
+        trainer: Trainer | SplitTrainer
+        trainer = (SplitTrainer if is_split else Trainer)(log, config, model, comm)
+        if model is not None and comm.size > 1:  # those in the box follow from what is agreed on
+            agree(comm, {"first weights of the model": checksum(trainer.model)})
+        model_class = None if model is None else class_of(trainer.model)
+        ways: dict[str, Any] = {"resume": resume, "force": force, "reading": reading}
+        with kept_in(where, log, config, trainer, comm, model_class=model_class, **ways) as keeper:
+            if isinstance(trainer, SplitTrainer):
+                figures = run_epochs(trainer, keeper, progress)
+                report = {} if comm.rank else make_split_report(trainer, figures)
+            else:
+                report = _move(trainer, windows, keeper, began, progress)
+            report |= {} if comm.rank else {"model_class": model_class}
+            if keeper is not None and where is not None:
+                write_report(where, report)
+        return report
 
 
 def _move(

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic import BaseModel
 
-from .config import TrainConfig, parse_options
+from .config import TrainConfig
+from .settings import parse_options
 
 _PANELS = {  # the first field of each group of flags
     "model": "Model",

@@ -28,8 +28,9 @@ from ..parallel import Comm
 from ..storage import has_checkpoint, read_checkpoint, write_checkpoint, write_whole
 from ..stream import CheckpointError
 from . import runs
-from .config import TrainConfig, to_toml
+from .config import TrainConfig
 from .runs import Source
+from .settings import to_toml
 
 if TYPE_CHECKING:
     from .snapshots import SnapshotConfig

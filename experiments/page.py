@@ -19,6 +19,7 @@ from .page_parts import (
     said,
     score_cell,
     section,
+    sentence,
     table,
     tiles,
 )
@@ -131,7 +132,7 @@ def _rule(report: Mapping[str, Any]) -> str:
     words = scoring_line(report)
     if "MAR" in map(heading, layout_of(report).metrics) and words:
         words += "; MAR: lower is better"
-    return said(f"{words[:1].upper()}{words[1:]}.") if words else ""
+    return sentence(words)
 
 
 def _charts(report: Mapping[str, Any], model: str) -> str:

@@ -93,6 +93,11 @@ def said(words: str) -> str:
     return f'<p class="soft">{escaped(words)}</p>'
 
 
+def sentence(words: str) -> str:
+    """`said`, with a large first letter and a full stop; nothing of no words."""
+    return said(f"{words[:1].upper()}{words[1:]}.") if words else ""
+
+
 def listed(lines: Sequence[Any]) -> str:
     """An item a line; nothing if there is none."""
     return f"<ul>{''.join(f'<li>{escaped(line)}</li>' for line in lines)}</ul>" if lines else ""

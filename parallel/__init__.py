@@ -5,10 +5,10 @@ from typing import Any as _Any
 
 from .batch import BatchExecutor
 from .checks import Check, CheckReport, check_model
-from .comm import Comm
 from .executor import Executor, Outcome
 from .fused import FusedExecutor, automatic
 from .levels import LevelExecutor
+from .ranks import Comm
 from .replay import Replay
 from .schedule import Schedule, schedule
 from .segment import Consistency, Segment

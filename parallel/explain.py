@@ -17,15 +17,16 @@ from torch import Tensor
 
 from ..models import DynamicGNN, can_scan
 from ..stream import Int64
-from .comm import Comm, Traffic, span_of
 from .costs import Costs
 from .executor import Executor
 from .fused import FusedExecutor
 from .levels import LevelExecutor
+from .ranks import Comm, Traffic
 from .replay import Replay
 from .scheduled import Plan, ScheduledExecutor, reads_of
 from .segment import Segment
 from .sharing import Shares, components, share_events
+from .spans import span_of
 
 SHARED_ANYHOW = Costs(event=0.0, message=-math.inf, byte=0.0)
 """With these, sharing always pays: to see what it would be."""

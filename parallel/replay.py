@@ -24,8 +24,8 @@ from ..storage import (
     uniform,
 )
 from ..stream import TICKS_PER_SECOND, Bool, EventLog, Float64, Int64
-from .comm import Alone, Comm
 from .kernels import collect_members, lay_gaps
+from .ranks import Alone, Comm
 from .segment import Beside, Consistency, Group, Members, Neighbors, Recent, Segment
 from .sharing import share_rows
 from .stages import Stages

@@ -18,9 +18,9 @@ from torch import Tensor
 from ..models import Pairs, PairsAround, can_price
 from ..models.views import StateRows
 from ..stream import EventBatch, Int64
-from .comm import gather_rows
 from .costs import Costs
 from .executor import Executor, Outcome
+from .gather import gather_rows
 from .pieces import Rows
 from .replay import Replay
 from .schedule import Schedule, schedule

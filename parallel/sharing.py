@@ -20,10 +20,11 @@ from torch.autograd import Function
 
 from ..models import Chain
 from ..stream import Int64
-from .comm import Comm, span_of
 from .costs import Costs
 from .kernels import deal_out, join_events
+from .ranks import Comm
 from .schedule import Schedule
+from .spans import span_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class Shares:
     def mine(self, rank: int) -> Int64:
         """The events that a rank updates, in log order."""
         return np.flatnonzero(self.rank_of == rank)
+
+    def rows_on(self, device: torch.device) -> Tensor:
+        """`rows`, to index tables of the device with."""
+        return self.rows.to(device)
 
 
 def share_rows(count: int, rank: int, size: int) -> tuple[int, int]:
@@ -145,12 +150,12 @@ def exchange(comm: Comm, shares: Shares, tables: Mapping[str, Tensor]) -> dict[s
 @torch.no_grad()
 def fill_rows(comm: Comm, shares: Shares, tables: tuple[Tensor, ...]) -> None:
     """Take the rows of other ranks, in place; one message for all tables."""
-    span = span_of(comm.rank, shares.sizes)
-    found = comm.all_gather_rows(_beside(tables, shares.rows[span]), shares.sizes, "rows")
+    span, rows = span_of(comm.rank, shares.sizes), shares.rows_on(tables[0].device)
+    found = comm.all_gather_rows(_beside(tables, rows[span]), shares.sizes, "rows")
     widths = [table.shape[1] for table in tables]
     for table, values in zip(tables, torch.split(found, widths, dim=1), strict=True):
         for others in (slice(0, span.start), slice(span.stop, len(found))):
-            table.index_copy_(0, shares.rows[others], values[others])
+            table.index_copy_(0, rows[others], values[others])
 
 
 @torch.no_grad()
@@ -158,7 +163,7 @@ def collect_grads(comm: Comm, shares: Shares, grads: tuple[Tensor, ...]) -> None
     """Add what all ranks found of the gradients of this rank's rows; those of others become 0."""
     mine, own = _summed(comm, shares, grads)
     for grad, values in zip(grads, own, strict=True):
-        grad[shares.rows] = 0.0
+        grad[shares.rows_on(grad.device)] = 0.0
         grad[mine] = values
 
 
@@ -168,19 +173,24 @@ def own_grads(comm: Comm, shares: Shares, grads: tuple[Tensor, ...]) -> list[Ten
     mine, own = _summed(comm, shares, grads)
     found = []
     for grad, values in zip(grads, own, strict=True):
-        # zeros that are fetched where they are touched: there are many base rows
-        whole = torch.from_numpy(np.zeros(grad.shape, values.numpy().dtype))
-        found.append(whole.index_copy_(0, mine, values))
+        found.append(_zeros(grad.shape, values).index_copy_(0, mine, values))
     return found
+
+
+def _zeros(shape: torch.Size, like: Tensor) -> Tensor:
+    """Of the CPU's memory only those are fetched that are touched: there are many base rows."""
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    return torch.from_numpy(np.zeros(shape, like.numpy().dtype))
 
 
 def _summed(
     comm: Comm, shares: Shares, grads: tuple[Tensor, ...]
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """The rows that are this rank's (r,), and the sums over ranks of their gradients."""
-    partial = _beside(grads, shares.rows)
-    own = comm.reduce_scatter_rows(partial, shares.sizes, "row gradients")
-    mine = shares.rows[span_of(comm.rank, shares.sizes)]
+    rows = shares.rows_on(grads[0].device)
+    own = comm.reduce_scatter_rows(_beside(grads, rows), shares.sizes, "row gradients")
+    mine = rows[span_of(comm.rank, shares.sizes)]
     return mine, torch.split(own, [grad.shape[1] for grad in grads], dim=1)
 
 

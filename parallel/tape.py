@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .comm import Comm
+from .ranks import Comm
 from .sharing import Shares, collect_grads, fill_rows
 from .stages import Stages
 

@@ -33,6 +33,18 @@ def chosen() -> str:
     return _chosen
 
 
+def use(device: str) -> str:
+    """Makes it the device of this process, over ranks too."""
+    global _chosen
+    if device == elsewhere.NAME:
+        from .elsewhere.group import register
+
+        elsewhere.load()
+        register()
+    _chosen = device
+    return device
+
+
 @pytest.fixture(autouse=True)
 def on_each_device(request: pytest.FixtureRequest) -> Iterator[None]:
     """Runs a test on the device for which it was generated."""

@@ -46,7 +46,7 @@ def train(guard: Guard, turn: Callable[[Callable[[], None]], None], seed: int) -
     """Turns with an exchange each, as in training."""
     import torch
 
-    from neutronstream.parallel.comm import agree
+    from neutronstream.parallel.ranks import agree
 
     torch.set_num_threads(1)
     with guard.connected(os.environ) as comm:

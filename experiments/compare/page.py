@@ -19,6 +19,7 @@ from ..page_parts import (
     pairs,
     said,
     section,
+    sentence,
     table,
     tiles,
 )
@@ -99,7 +100,7 @@ def _grid(comparison: Mapping[str, Any], grid: Grid, words: str) -> str:
         if row["trained"]:
             name = f"<strong>{name}</strong><small>{escaped(_run_words(row))}</small>"
         rows.append(f"<tr><td>{name}</td>{cells}</tr>")
-    return table(_head(grid), "".join(rows)) + said(f"{words[:1].upper()}{words[1:]}.")
+    return table(_head(grid), "".join(rows)) + sentence(words)
 
 
 def _head(grid: Grid) -> str:

@@ -21,9 +21,10 @@ from ...storage import has_checkpoint, write_whole
 from ...stream import EventLog
 from ...stream.errors import did_you_mean
 from .. import runs
-from ..config import TrainConfig, load_config, parse_options
+from ..config import TrainConfig, load_config
 from ..fit import fit
 from ..learn import make_model
+from ..settings import parse_options
 from ..windows import windows_of
 from .report import make_comparison, write_comparison
 

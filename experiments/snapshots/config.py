@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from ..config import _END, check_options, is_name, load_settings
 from ..runs import name_of
+from ..settings import END, Settings, check_options, is_name, load_settings
 
 PANELS = {  # the first field of each group of flags
     "model": "Model",
@@ -21,14 +21,14 @@ PANELS = {  # the first field of each group of flags
 }
 
 
-class SnapshotConfig(BaseModel):
+class SnapshotConfig(Settings):
     """The settings of a run: which model, on which snapshots, over which backend.
 
     >>> SnapshotConfig(period="7d", model="gcn").backend
     'auto'
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    command: ClassVar[str] = "snapshots"
 
     model: str = Field(
         default="gconvgru",
@@ -50,7 +50,7 @@ class SnapshotConfig(BaseModel):
         le=10_000,
     )
     window: int | None = Field(
-        default=None, description="Periods that a snapshot of a log holds, else 1.", ge=1, lt=_END
+        default=None, description="Periods that a snapshot of a log holds, else 1.", ge=1, lt=END
     )
     cumulative: bool = Field(
         default=False, description="A snapshot of a log holds all that came before."
@@ -68,7 +68,7 @@ class SnapshotConfig(BaseModel):
         default=4, description="Past values of a signal that a model sees.", ge=1, le=10_000
     )
     limit: int | None = Field(
-        default=None, description="Only the first N events of a log.", ge=1, lt=_END
+        default=None, description="Only the first N events of a log.", ge=1, lt=END
     )
 
     backend: str = Field(
@@ -81,19 +81,19 @@ class SnapshotConfig(BaseModel):
     )
 
     epochs: int = Field(
-        default=100, description="At most so many passes over the training part.", ge=1, lt=_END
+        default=100, description="At most so many passes over the training part.", ge=1, lt=END
     )
     patience: int = Field(
         default=20,
         description="Epochs in a row that are not better on validation and end training.",
         ge=1,
-        lt=_END,
+        lt=END,
     )
     bptt: int = Field(
         default=8,
         description="Snapshots between two optimiser steps, through which gradients go back.",
         ge=1,
-        lt=_END,
+        lt=END,
     )
     learning_rate: float = Field(
         default=0.01, description="Adam's step; 0 leaves the weights.", ge=0, le=1_000
@@ -127,7 +127,7 @@ class SnapshotConfig(BaseModel):
         default="float32", description="Number type of rows and weights."
     )
     threads: int = Field(default=1, description="Threads of torch.", ge=1, le=1_024)
-    seed: int = Field(default=0, description="Seed of weights, names, negatives.", ge=0, lt=_END)
+    seed: int = Field(default=0, description="Seed of weights, names, negatives.", ge=0, lt=END)
     checkpoint_seconds: float = Field(
         default=30.0,
         description="Least seconds between checkpoints; 0 = after every epoch.",
@@ -175,7 +175,7 @@ def load_snapshot_config(
         ValueError: as `load_config`.
         FileNotFoundError: if there is no such file.
     """
-    return load_settings(SnapshotConfig, "snapshots", path, overrides)
+    return load_settings(SnapshotConfig, path, overrides)
 
 
 def default_folder(source: str, config: SnapshotConfig) -> Path:

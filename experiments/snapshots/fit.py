@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ...models.snapshots import (
 )
 from ...parallel.backends import BACKENDS, make_propagator
 from ...parallel.backends.choose import choose
-from ...parallel.comm import Alone, Comm, agree
+from ...parallel.ranks import Alone, Comm, agree
 from ...stream import EventLog
 from ...stream.errors import unknown_name
 from ..keeper import Keeper, check_ways, checksum, class_of, finished, kept_in
@@ -68,7 +69,9 @@ def fit_snapshots(
     check_ways(folder, resume, force)
     if model is not None:
         config = _named(config, model)
+    where = None if folder is None else Path(folder)
     comm = comm or Alone()
+    progress = None if comm.rank else progress
     data = data_of(source, config)
     if comm.size > 1:
         settings = {k: str(v) for k, v in config.model_dump(mode="json").items()}
@@ -76,48 +79,40 @@ def fit_snapshots(
         resumes = {"resume": folder is not None and resume}
         agree(comm, {**settings, **resumes, **known})
         agree(comm, {"data": data.checksum})  # which depend on settings, the seed among them
+    with _set_up(config):
+        make = None if model is None else partial(model, data.in_width(), config.width)
+        before = finished(where, resume, data, config, make, comm)
+        if before is not None:
+            return before
+        backend = choose_backend(data, config, comm.size)
+        propagator = make_propagator(backend.name, data.snapshots, comm, **backend.options)
+        trainer = SnapshotTrainer(data, config, propagator, model or _in_the_box(data, config))
+        if comm.size > 1:
+            agree(comm, {"first weights of the model": checksum(trainer.net)})
+        model_class = None if model is None else class_of(trainer.model)
+        ways: dict[str, Any] = {"resume": resume, "force": force, "reading": reading}
+        with kept_in(where, data, config, trainer, comm, model_class=model_class, **ways) as keeper:
+            _run(trainer, backend, keeper, progress)
+            trainer.load_best()
+            outputs = {part: trainer.predict(part) for part in ("val", "test")}
+            report = {} if comm.rank else make_snapshot_report(trainer, outputs, backend)
+            report |= {} if comm.rank else {"model_class": model_class}
+            if keeper is not None and where is not None:
+                write_report(where, report, render_snapshots)
+        return report
+
+
+@contextmanager
+def _set_up(config: SnapshotConfig) -> Iterator[None]:
+    """Torch with the threads and the seed of a run, until the block ends."""
     threads = torch.get_num_threads()
     torch.set_num_threads(config.threads)
     try:
         with torch.random.fork_rng():
             torch.manual_seed(config.seed)
-            where = None if folder is None else Path(folder)
-            return _fit(data, config, where, model, resume, force, reading, progress, comm)
+            yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _fit(
-    data: SnapshotData,
-    config: SnapshotConfig,
-    folder: Path | None,
-    model: NewModel | None,
-    resume: bool,
-    force: bool,
-    reading: Mapping[str, Any] | None,
-    progress: Callable[[dict[str, Any]], None] | None,
-    comm: Comm,
-) -> dict[str, Any]:
-    make = None if model is None else partial(model, data.in_width(), config.width)
-    known = finished(folder, resume, data, config, make, comm)
-    if known is not None:
-        return known
-    backend = choose_backend(data, config, comm.size)
-    propagator = make_propagator(backend.name, data.snapshots, comm, **backend.options)
-    trainer = SnapshotTrainer(data, config, propagator, model or _in_the_box(data, config))
-    if comm.size > 1:
-        agree(comm, {"first weights of the model": checksum(trainer.net)})
-    model_class = None if model is None else class_of(trainer.model)
-    ways: dict[str, Any] = {"resume": resume, "force": force, "reading": reading}
-    with kept_in(folder, data, config, trainer, comm, model_class=model_class, **ways) as keeper:
-        _run(trainer, backend, keeper, progress if comm.rank == 0 else None)
-        trainer.load_best()
-        outputs = {part: trainer.predict(part) for part in ("val", "test")}
-        report = {} if comm.rank else make_snapshot_report(trainer, outputs, backend)
-        report |= {} if comm.rank else {"model_class": model_class}
-        if keeper is not None and folder is not None:
-            write_report(folder, report, render_snapshots)
-    return report
 
 
 def _run(

@@ -19,6 +19,7 @@ from ..page_parts import (
     said,
     score_cell,
     section,
+    sentence,
     table,
     tiles,
 )
@@ -116,7 +117,7 @@ def _rule(report: Mapping[str, Any]) -> str:
     words = str(report["ranking"]["what"])
     if report["metric"] in LOWER:
         words += "; lower is better"
-    return said(words[:1].upper() + words[1:] + ".")
+    return sentence(words)
 
 
 def _charts(report: Mapping[str, Any]) -> str:

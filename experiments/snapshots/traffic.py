@@ -15,6 +15,7 @@ import numpy as np
 
 from ...parallel import Comm
 from ...parallel.backends import Propagator
+from ...parallel.backends.partition import imbalance
 from ...parallel.backends.task import TaskPropagator
 from ...parallel.backends.tensor import TensorPropagator
 from .data import SnapshotData
@@ -84,7 +85,7 @@ def balance(maker: Maker, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "bytes": [sum(sent for _, sent in one["bytes"].values()) for one in ranks],
         "cpu_seconds": [one["cpu_seconds"] for one in ranks],
     }
-    return {name: {"ranks": each, "imbalance": imbalance(each)} for name, each in found.items()}
+    return {name: {"ranks": each, "imbalance": _imbalance(each)} for name, each in found.items()}
 
 
 def work(propagator: Propagator, data: SnapshotData, width: int) -> list[float]:
@@ -114,7 +115,7 @@ def by_purpose(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "purpose": name,
                 "exchanges": max(calls for calls, _ in each),
                 "bytes": sum(sent),
-                "imbalance": imbalance(sent),
+                "imbalance": _imbalance(sent),
             }
         )
     return found
@@ -125,10 +126,10 @@ def bytes_of(ranks: Sequence[Mapping[str, Any]]) -> int:
     return sum(sent for one in ranks for _, sent in one["bytes"].values())
 
 
-def imbalance(each: Sequence[float]) -> float | None:
-    """The largest over the mean; None where there is nothing.
+def _imbalance(each: Sequence[float]) -> float | None:
+    """Of what the ranks did; None where none did anything.
 
-    >>> imbalance([3, 1]), imbalance([0, 0])
+    >>> _imbalance([3, 1]), _imbalance([0, 0])
     (1.5, None)
     """
-    return max(each) * len(each) / sum(each) if sum(each) else None
+    return imbalance(each) if any(each) else None

@@ -202,6 +202,18 @@ def gru_forward(
                     new[c] = (one - z) * n + z * memory[c]
 
 
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def put_row(source: Floats, i: int, target: Floats, j: int, size: int, has: bool) -> None:
+    """target[j, :size] = source[i, :size], added to what it `has`.
+
+    Told as a value: looked up (and set) in here, it made `tanh_backward` 1.5 times as slow.
+    """
+    if has:
+        add_row(source, i, target, j, size)
+    else:
+        copy_row(source, i, target, j, size)
+
+
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def gru_backward(
     grad: Floats,  # (rows, width) of later readers
@@ -233,10 +245,7 @@ def gru_backward(
             for i in range(start, stop):
                 event, side = order[i // 2], i % 2
                 row = writes[2 * event + side]
-                if is_read[row - base]:
-                    add_row(grad, row, more, row - base, width)
-                else:
-                    copy_row(grad, row, more, row - base, width)
+                put_row(grad, row, more, row - base, width, is_read[row - base])
                 total, memory = more[row - base], read[i, own : own + width]
                 three, at = gates[i, part:], i - begin
                 slope = slopes[at, part:]
@@ -265,11 +274,8 @@ def gru_backward(
             for place in range(count):
                 i = rows[place]
                 row = ends[order[i // 2], i % 2] - base
-                if is_read[row]:
-                    add_row(found, place, more, row, width)
-                else:
-                    copy_row(found, place, more, row, width)
-                    is_read[row] = True
+                put_row(found, place, more, row, width, is_read[row])
+                is_read[row] = True
 
 
 @njit(cache=True, nogil=True)
@@ -499,10 +505,7 @@ def tanh_backward(
                 for place in range(count):
                     row = writes[2 * order[start + place] + side]
                     total, states, by_pre = more[row - base], table[row], slope[place]
-                    if is_read[row - base]:
-                        add_row(grad, row, more, row - base, width)
-                    else:
-                        copy_row(grad, row, more, row - base, width)
+                    put_row(grad, row, more, row - base, width, is_read[row - base])
                     for c in range(width):
                         by_pre[c] = total[c] * (one - states[c] * states[c])
                 add_rows(back[side % len(back)], slope, found[side], count)
@@ -512,11 +515,9 @@ def tanh_backward(
                         row = ends[order[start + place], side ^ part] - base
                         if row < 0:
                             continue
-                        if is_read[row]:
-                            add_row(found[side][:, part * width :], place, more, row, width)
-                        else:
-                            copy_row(found[side][:, part * width :], place, more, row, width)
-                            is_read[row] = True
+                        way = found[side][:, part * width :]
+                        put_row(way, place, more, row, width, is_read[row])
+                        is_read[row] = True
 
 
 @njit(cache=True, nogil=True)

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ...storage.snapshot import Snapshot
 from ...storage.sparse import Normalisation, SparseMatrix
-from ..comm import ALONE, Comm, gather_rows
+from ..gather import gather_rows
+from ..ranks import ALONE, Comm
 from .ownership import Ownership
 from .partition import chunk, most_nodes
 from .propagator import Propagator

@@ -20,7 +20,7 @@ from torch import Tensor
 from ...storage.snapshot import Snapshot
 from ...storage.sparse import Normalisation, SparseMatrix
 from ...stream import Int64
-from ..comm import ALONE, Comm
+from ..ranks import ALONE, Comm
 from .ownership import Ownership
 from .partition import chunk, from_first, metis, most_nodes, union
 from .propagator import Propagator, exchange_rows

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ...storage.snapshot import Snapshot
 from ...storage.sparse import Float64, SparseMatrix
 from ...stream import Int64
-from ..comm import Comm
+from ..ranks import Comm
 from .ownership import Ownership
 
 LARGEST = 1_000  # METIS counts in whole numbers: the largest weight becomes this one

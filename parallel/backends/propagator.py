@@ -18,7 +18,7 @@ from torch import Tensor
 from ...storage.snapshot import Snapshot
 from ...storage.sparse import Normalisation
 from ...stream import Int64
-from ..comm import ALONE, Comm, agree
+from ..ranks import ALONE, Comm, agree
 from ..sharing import sum_gradients
 from .ownership import Ownership
 from .partition import most_nodes

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ...storage.snapshot import Snapshot
 from ...stream.errors import did_you_mean, unknown_name
-from ..comm import ALONE, Comm
+from ..ranks import ALONE, Comm
 from .propagator import Propagator
 
 _HOMES = {

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ...storage.snapshot import Snapshot
 from ...storage.sparse import Normalisation
-from ..comm import ALONE, Comm
+from ..ranks import ALONE, Comm
 from .ownership import Ownership
 from .propagator import Propagator
 from .sparse import attend, heads_of, multiply

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from neutronstream.experiments.config import TrainConfig, load_config, parse_options, to_toml
+from neutronstream.experiments.config import TrainConfig, load_config
+from neutronstream.experiments.settings import Settings, parse_options, to_toml
+from neutronstream.experiments.snapshots import SnapshotConfig
 
 
 def test_the_defaults_are_these() -> None:
@@ -128,6 +132,37 @@ def test_a_bad_setting_is_refused_in_one_line(settings: dict[str, Any], message:
     with pytest.raises(ValueError, match=message) as caught:
         load_config(None, settings)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "words"),
+    [
+        (TrainConfig, {"seeed": 1}, "unknown setting `seeed`: did you mean 'seed'?"),
+        (TrainConfig, {"zzzz": 1}, "unknown setting `zzzz`: see `neutronstream train --help`"),
+        (SnapshotConfig, {"perod": "7d"}, "unknown setting `perod`: did you mean 'period'?"),
+        (SnapshotConfig, {"zz": 1}, "unknown setting `zz`: see `neutronstream snapshots --help`"),
+        (TrainConfig, {"rate": 2.0}, "`rate` must be less than or equal to 1: got 2.0"),
+        (
+            TrainConfig,
+            {"width": 0, "bach_size": 3},
+            "`width` must be greater than or equal to 1: got 0; "
+            "unknown setting `bach_size`: did you mean 'batch_size'?",
+        ),
+    ],
+)
+def test_python_is_refused_a_setting_in_the_same_words_as_a_file(
+    kind: type[Settings], settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        kind(**settings)
+    assert str(caught.value) == words
+    assert caught.value.__suppress_context__  # pydantic's own words are not shown above these
+
+
+def test_a_configuration_can_be_copied_and_sent() -> None:
+    config = TrainConfig(size="7d", options={"k": 3})
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config
+    assert config.model_copy(update={"seed": 2}) == TrainConfig(size="7d", options={"k": 3}, seed=2)
 
 
 def test_every_number_has_a_largest_value() -> None:

@@ -17,7 +17,10 @@ import numpy as np
 import pytest
 import torch
 
-from neutronstream.parallel.comm import Comm, Traffic, agree, connect, gather_rows, parts
+from neutronstream.parallel.comm import connect
+from neutronstream.parallel.gather import gather_rows
+from neutronstream.parallel.ranks import Comm, Traffic, agree
+from neutronstream.parallel.spans import parts
 
 
 def values(rank: int, shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -17,9 +17,11 @@ import torch
 
 from neutronstream.models import DynamicGNN, build
 from neutronstream.models.threads import using_threads
-from neutronstream.parallel import FusedExecutor, LevelExecutor, comm, fused
+from neutronstream.parallel import Comm, FusedExecutor, LevelExecutor, fused
+from neutronstream.parallel.comm import connect
 from neutronstream.parallel.costs import Costs
 from neutronstream.stream import EventLog
+from tests import devices
 from tests.data import real_log
 from tests.naive import random_log
 from tests.parallel.runs import Run, run
@@ -36,7 +38,7 @@ def new_model(name: str, log: EventLog) -> DynamicGNN:
     return build(name, width=6, kinds=log.kinds)
 
 
-def difference(ranks: comm.Comm, log: EventLog, name: str, executor: str) -> dict[str, Any]:
+def difference(ranks: Comm, log: EventLog, name: str, executor: str) -> dict[str, Any]:
     """How far a run over all ranks is from one that each makes for itself."""
     settings: dict[str, Any] = {"learning_rate": 0.01, "size": 40, "num_candidates": 3}
     with using_threads(1):
@@ -65,7 +67,8 @@ def main() -> None:
     free = Costs(event=1.0, message=0.0, byte=0.0)  # so that all that can be shared is
     LevelExecutor.costs = FusedExecutor.costs = free
     vars(fused)["threaded"] = lambda width: free
-    with comm.connect(os.environ) as ranks, using_threads(threads):
+    device = devices.use(sys.argv[4]) if len(sys.argv) > 4 else "cpu"
+    with connect(os.environ, device=device) as ranks, using_threads(threads):
         found = {
             f"{name} {model}": difference(ranks, log, model, which)
             for name, log in LOGS.items()

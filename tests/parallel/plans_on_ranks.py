@@ -16,8 +16,9 @@ import torch
 
 from neutronstream.models import build
 from neutronstream.parallel import EXECUTORS, Replay
-from neutronstream.parallel.comm import Comm, connect
+from neutronstream.parallel.comm import connect
 from neutronstream.parallel.explain import Supposed, adds_to_losses, plan_segment
+from neutronstream.parallel.ranks import Comm
 from tests.naive import random_log
 
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {

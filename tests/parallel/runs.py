@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neutronstream.models import DynamicGNN
 from neutronstream.parallel import EXECUTORS, Replay
-from neutronstream.parallel.comm import Comm
+from neutronstream.parallel.ranks import Comm
 from neutronstream.stream import EventLog
 
 from ..devices import chosen

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from neutronstream.parallel.blackboard import STRICT
-from neutronstream.parallel.comm import ALONE, Alone, Comm, connect, gather_rows
+from neutronstream.parallel.comm import connect
+from neutronstream.parallel.gather import gather_rows
+from neutronstream.parallel.ranks import ALONE, Alone, Comm
 
 from ..ranks import finish, start
 from . import comm_promises

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from neutronstream.models import JODIE, TGN, DynamicGNN, Events, Level, Nodes, Reads, build
 from neutronstream.parallel import EXECUTORS, LevelExecutor, Replay
-from neutronstream.parallel.comm import Traffic
 from neutronstream.parallel.costs import Costs
 from neutronstream.parallel.explain import (
     SegmentPlan,
@@ -23,6 +22,7 @@ from neutronstream.parallel.explain import (
     plan_segment,
     why_executor,
 )
+from neutronstream.parallel.ranks import Traffic
 from neutronstream.parallel.scheduled import ScheduledExecutor
 from neutronstream.stream import EventLog
 

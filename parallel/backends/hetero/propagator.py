@@ -20,7 +20,7 @@ from torch import Tensor
 from ....storage.snapshot import Snapshot
 from ....storage.sparse import Normalisation, SparseMatrix
 from ....stream import Int64
-from ...comm import ALONE, Comm
+from ...ranks import ALONE, Comm
 from ..halo import PURPOSE
 from ..ownership import Ownership
 from ..partition import from_first, union

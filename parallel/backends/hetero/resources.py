@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ....storage.sparse import Float64, SparseMatrix
-from ...comm import Comm
+from ...ranks import Comm
 from ..sparse import product
 
 DROP = 2.0  # a level of the tree is that much slower than the one below it

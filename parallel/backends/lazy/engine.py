@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ....stream import Bool, Int64
-from ...comm import ALONE, Comm
+from ...ranks import ALONE, Comm
 from .costs import Shape
 from .delta import DeltaHalo, Stale
 from .gate import Gate

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ....stream import Int64
-from ...comm import Comm, Traffic
+from ...ranks import Comm, Traffic
 from .part import Part
 
 Way = Literal["raw+hidden", "hidden", "logits", "end to end"]

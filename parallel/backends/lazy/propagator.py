@@ -17,7 +17,7 @@ from torch import Tensor
 from ....storage.snapshot import Snapshot
 from ....storage.sparse import Normalisation, SparseMatrix
 from ....stream import Int64
-from ...comm import ALONE, Comm
+from ...ranks import ALONE, Comm
 from ..halo import Halo, wanted
 from ..ownership import Ownership
 from ..propagator import Propagator

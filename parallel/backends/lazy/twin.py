@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ....stream import Bool
-from ...comm import ALONE, Comm
+from ...ranks import ALONE, Comm
 from .costs import Shape
 from .engine import (
     Best,

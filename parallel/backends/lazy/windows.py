@@ -16,7 +16,7 @@ import numpy as np
 
 from ....storage.counter import uniform
 from ....storage.snapshot import Snapshot
-from ...comm import ALONE, Comm
+from ...ranks import ALONE, Comm
 from ..ownership import Ownership
 from .asked import link_parts
 from .delta import DeltaHalo

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ....models.snapshots import GCN, DecoupledGAT
 from ....storage.snapshot import Snapshot
 from ....stream import Bool, Int64
-from ...comm import Comm, agree
+from ...ranks import Comm, agree
 from ...sharing import sum_gradients
 from ..ownership import Ownership, cut
 from ..tensor.split import GATHER, SPLIT

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ....storage.sparse import SparseMatrix
 from ....stream import Bool, Int64
-from ...comm import parts
+from ...spans import parts
 from ..ownership import Ownership
 from .roles import Roles
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 from ....models.snapshots import GCN, GCNGRU
 from ....storage.snapshot import Snapshot
 from ....stream import Bool
-from ...comm import Comm, agree
+from ...ranks import Comm, agree
 from ...sharing import sum_gradients
 from .engine import GroupLoss, MakeOptimiser, outputs_of, tell_shape
 from .pieces import Piece, pieces_of, plan_pieces

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ....storage.snapshot import Snapshot
 from ....storage.sparse import Normalisation, SparseMatrix
-from ...comm import ALONE, Comm
+from ...ranks import ALONE, Comm
 from .. import sparse
 from ..ownership import Ownership
 from ..partition import most_nodes

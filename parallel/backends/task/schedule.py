@@ -16,7 +16,7 @@ from time import thread_time
 import torch
 
 from ....storage.sparse import SparseMatrix
-from ...comm import Comm
+from ...ranks import Comm
 from ..sparse import product
 from .engine import DecoupledGraph
 from .roles import Roles

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ....storage.sparse import SparseMatrix
-from ...comm import Comm, Pending
+from ...ranks import Comm, Pending
 from ..sparse import attention, heads_of, product, weigh
 from .pieces import Piece, SubGraph
 from .roles import Roles, Shape

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from ....storage.snapshot import Snapshot
 from ....storage.sparse import Normalisation
-from ...comm import ALONE, Comm, gather_rows
+from ...gather import gather_rows
+from ...ranks import ALONE, Comm
 from ..ownership import Ownership
 from ..partition import most_nodes
 from ..propagator import Propagator, chebyshev_terms

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ....storage.sparse import SparseMatrix
 from ....stream import Int64
-from ...comm import Comm
+from ...ranks import Comm
 from ..ownership import Ownership, cut
 
 SPLIT, GATHER = "split", "gather"

@@ -10,7 +10,7 @@ from typing import Any
 
 from neutronstream.experiments import fit_snapshots
 from neutronstream.experiments.snapshots.data import data_of
-from neutronstream.parallel.comm import Comm
+from neutronstream.parallel.ranks import Comm
 from neutronstream.stream import EventLog
 
 from .small import clubs, figures, habit, settings, timeless, wave

@@ -6,7 +6,7 @@ import torch
 
 from neutronstream.parallel.backends import make_propagator
 from neutronstream.parallel.backends.choose import choose
-from neutronstream.parallel.comm import Comm
+from neutronstream.parallel.ranks import Comm
 
 from .graphs import power_law
 

@@ -16,7 +16,7 @@ import torch
 
 from neutronstream.models.snapshots import GAT, GCN, SAGE, SnapshotModel
 from neutronstream.parallel.backends import FullGraph, Propagator, make_propagator
-from neutronstream.parallel.comm import Comm
+from neutronstream.parallel.ranks import Comm
 from neutronstream.storage import Snapshot, SparseMatrix
 from neutronstream.storage.sparse import NORMALISATIONS, Normalisation
 

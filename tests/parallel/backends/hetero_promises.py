@@ -26,7 +26,7 @@ from neutronstream.parallel.backends.hetero import (
 )
 from neutronstream.parallel.backends.hetero.simulate import Exchange
 from neutronstream.parallel.backends.partition import chunk
-from neutronstream.parallel.comm import Comm
+from neutronstream.parallel.ranks import Comm
 
 from .graphs import few_nodes, power_law, skewed
 from .halo_promises import EPOCHS, LIMIT, apart, losses, losses_on, made, sent

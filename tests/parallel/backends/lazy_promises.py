@@ -40,7 +40,7 @@ from neutronstream.parallel.backends.lazy.goals import loss_of
 from neutronstream.parallel.backends.lazy.links import Links, PairHead
 from neutronstream.parallel.backends.lazy.settings import Payload
 from neutronstream.parallel.backends.lazy.stages import Kind, Stage, dropout, flat_weights
-from neutronstream.parallel.comm import ALONE, Comm
+from neutronstream.parallel.ranks import ALONE, Comm
 from neutronstream.storage import Snapshot, SparseMatrix, uniform
 from neutronstream.storage.sparse import NORMALISATIONS
 

@@ -16,7 +16,7 @@ from neutronstream.models.snapshots import (
     build_snapshot_model,
 )
 from neutronstream.parallel.backends import BACKENDS, Propagator, make_propagator
-from neutronstream.parallel.comm import ALONE, Comm
+from neutronstream.parallel.ranks import ALONE, Comm
 from neutronstream.storage import Snapshot, SparseMatrix
 from tests.models.snapshots.sequences import changing
 

@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from neutronstream.parallel.comm import Comm, connect
+from neutronstream.parallel.comm import connect
+from neutronstream.parallel.ranks import Comm
 from tests.ranks import finish, start
 
 Promise = Callable[[Comm], Any]

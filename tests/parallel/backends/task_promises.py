@@ -24,7 +24,8 @@ from neutronstream.parallel.backends.task import (
 )
 from neutronstream.parallel.backends.task.pieces import assign
 from neutronstream.parallel.backends.task.schedule import measured_work
-from neutronstream.parallel.comm import Comm, parts
+from neutronstream.parallel.ranks import Comm
+from neutronstream.parallel.spans import parts
 from neutronstream.storage import Snapshot
 
 from .graphs import power_law, skewed

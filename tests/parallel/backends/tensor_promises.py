@@ -19,7 +19,7 @@ from neutronstream.parallel.backends.tensor import (
     gather,
     split,
 )
-from neutronstream.parallel.comm import Comm
+from neutronstream.parallel.ranks import Comm
 from neutronstream.storage import Snapshot, SparseMatrix
 
 from .graphs import power_law, skewed

@@ -17,7 +17,7 @@ from neutronstream.parallel.backends.partition import (
     metis,
     union,
 )
-from neutronstream.parallel.comm import ALONE
+from neutronstream.parallel.ranks import ALONE
 from neutronstream.storage import Snapshot, SparseMatrix
 
 from . import halo_promises

@@ -38,7 +38,7 @@ from neutronstream.parallel.backends.hetero.mapping import node_weight
 from neutronstream.parallel.backends.hetero.plan import plain_stage
 from neutronstream.parallel.backends.hetero.simulate import Compute, Exchange
 from neutronstream.parallel.backends.partition import cut_edges, metis
-from neutronstream.parallel.comm import ALONE
+from neutronstream.parallel.ranks import ALONE
 from neutronstream.storage import SparseMatrix
 from neutronstream.storage.sparse import Float64
 

@@ -31,7 +31,7 @@ from neutronstream.parallel.backends.lazy import (
 from neutronstream.parallel.backends.lazy.gate import Phase
 from neutronstream.parallel.backends.lazy.settings import Payload
 from neutronstream.parallel.backends.lazy.stages import Kind, count_parameters
-from neutronstream.parallel.comm import ALONE
+from neutronstream.parallel.ranks import ALONE
 from neutronstream.storage import Snapshot, SparseMatrix, discretise
 from neutronstream.stream import EventLog
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neutronstream.parallel.comm import ALONE
+from neutronstream.parallel.ranks import ALONE
 
 from . import recurrent_promises
 from .run import held_on_ranks

@@ -18,7 +18,7 @@ from neutronstream.parallel.backends.task import (
 )
 from neutronstream.parallel.backends.task.pieces import assign, plan_pieces, without_later
 from neutronstream.parallel.backends.task.pipeline import plan_window
-from neutronstream.parallel.comm import ALONE
+from neutronstream.parallel.ranks import ALONE
 
 from . import task_promises
 from .graphs import power_law

@@ -10,7 +10,7 @@ from neutronstream.models.snapshots import GCN
 from neutronstream.parallel.backends import Ownership, make_propagator
 from neutronstream.parallel.backends.tensor import Layout, TensorPropagator, deal, plan_route
 from neutronstream.parallel.backends.tensor.chunks import cut_rows
-from neutronstream.parallel.comm import Alone
+from neutronstream.parallel.ranks import Alone
 from neutronstream.storage import SparseMatrix
 
 from . import tensor_promises
