@@ -11,6 +11,7 @@ from torch.autograd import Function
 
 from .kernels.pairs import EVENTS, lose, lose_back
 from .padding import pad_columns
+from .rows import product
 from .time_encoding import can_compile
 
 
@@ -44,11 +45,11 @@ class _Pairs(Function):
         final_bias: Tensor,
     ) -> Tensor:
         flat = dst.flatten(0, 1)  # (n m, width)
-        first = torch.addmm(source_bias + destination_bias, src, source.t())
-        hidden = torch.mm(flat, destination.t()).view(*dst.shape[:2], len(destination))
+        first = product(src, source, source_bias + destination_bias)
+        hidden = product(flat, destination).view(*dst.shape[:2], len(destination))
         hidden = hidden.add_(first.unsqueeze(1)).relu_()
         ctx.save_for_backward(src, flat, source, destination, final, hidden)
-        return torch.mv(hidden.flatten(0, 1), final[0]).add_(final_bias).view(dst.shape[:2])
+        return product(hidden.flatten(0, 1), final, final_bias).view(dst.shape[:2])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .base import DynamicGNN, Reads
 from .chain import Chain, Scanned
-from .rows import pad_rows
+from .rows import linear, pad_rows
 from .scans.memory import scan_tanh
 from .time_encoding import Drift
 from .views import Events, Level, Nodes, Written
@@ -137,7 +137,7 @@ class JODIE(DynamicGNN):
     def _renew(self, side: int, read: Tensor) -> Tensor:
         """The new states (n, width) of the sources (0) or destinations (1)."""
         cell = self.cells[min(side, len(self.cells) - 1)]
-        state: Tensor = torch.tanh(cell(pad_rows(read)))
+        state = torch.tanh(linear(cell, pad_rows(read)))
         if self.decoder == "distance":
             state = F.normalize(state, dim=-1)
         return state[: len(read)]
@@ -169,8 +169,7 @@ class JODIE(DynamicGNN):
         real = around.mask.to(src.embedding.dtype)  # (n, m, 1): a new source has had no partner
         last = [around.states[name].squeeze(2) * real for name in ("state", "static")]
         known = [src.embedding, self._code(src.states["static"]), last[0], self._code(last[1])]
-        expected: Tensor = self.predictor(torch.cat(known, dim=-1))
-        return expected
+        return linear(self.predictor, torch.cat(known, dim=-1))
 
     def _code(self, static: Tensor) -> Tensor:
         return static / math.sqrt(static.shape[-1])
@@ -192,6 +191,6 @@ class JODIE(DynamicGNN):
         """The logit of each pair, or the negative distance, (n, m)."""
         if self.decoder == "distance":
             return -self._distance(src, dst).sqrt()
-        hidden = torch.relu(self.source(src.embedding) + self.destination(dst.embedding))
-        logit: Tensor = self.final(hidden).squeeze(-1)
-        return logit
+        by_src = linear(self.source, src.embedding)
+        hidden = torch.relu(by_src + linear(self.destination, dst.embedding))
+        return linear(self.final, hidden).squeeze(-1)

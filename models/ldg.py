@@ -20,7 +20,7 @@ from .base import Reads
 from .chain import Chain, Scanned
 from .kernels.perceptron import EPSILON as NORM_EPSILON
 from .point_process import PointProcess
-from .rows import pad_rows
+from .rows import linear, pad_rows, product
 from .scans.ldg import Drawing, scan_ldg
 from .time_encoding import Drift
 from .views import Level, Written
@@ -47,11 +47,11 @@ class Perceptron(nn.Module):
             nn.init.constant_(layer.bias, 0.1)
 
     def forward(self, rows: Tensor) -> Tensor:
-        return self.after_first(self.first(rows))
+        return self.after_first(linear(self.first, rows))
 
     def after_first(self, rows: Tensor) -> Tensor:
         """What follows the first linear layer, whose output is `rows`."""
-        rows = F.elu(self.second(F.elu(rows)))
+        rows = F.elu(linear(self.second, F.elu(rows)))
         return rows if self.norm is None else self.norm(rows)
 
 
@@ -170,9 +170,9 @@ class LDG(PointProcess):
         h = self.f1(z)
         own, other = self.f2.first.weight.chunk(2, dim=1)
         return {
-            "message": self.neighbor(z)[:count],
-            "receiver": F.linear(h, own, self.f2.first.bias)[:count],
-            "sender": F.linear(h, other)[:count],
+            "message": linear(self.neighbor, z)[:count],
+            "receiver": product(h, own, self.f2.first.bias)[:count],
+            "sender": product(h, other)[:count],
         }
 
     def update(self, level: Level) -> Written:
@@ -232,7 +232,7 @@ class LDG(PointProcess):
         mean = (edges * share[:, None, :, None]).sum(2)  # (n, 2, width)
         node = self.f3(pad_rows(mean.flatten(0, 1)))[: 2 * n].view(n, 2, width)
         pair = torch.cat([node, node.flip(1), edges[:, :, 0]], dim=-1)
-        logits: Tensor = self.relation(self.f4(pad_rows(pair.flatten(0, 1))))
+        logits = linear(self.relation, self.f4(pad_rows(pair.flatten(0, 1))))
         return logits[: 2 * n].view(n, 2, -1)
 
     def draw(self, logits: Tensor, level: Level) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.autograd import Function
 from .base import DynamicGNN
 from .kernels.point_process import EPSILON
 from .pairs import Pairs, Priced
-from .rows import linear, pad_rows
+from .rows import elementwise, linear, pad_rows, product, products
 from .scans.point_process import losses_of_pairs
 from .time_encoding import Drift
 from .views import Events, Level, Nodes
@@ -53,7 +54,7 @@ class _ScaledSoftplus(Function):
     def forward(ctx: Any, g: Tensor, psi: Tensor) -> Tensor:
         ratio = (g / psi).clamp_(-75.0, 75.0)
         ctx.save_for_backward(ratio)
-        return F.softplus(ratio, threshold=80.0).mul_(psi)
+        return elementwise(partial(F.softplus, threshold=80.0), ratio).mul_(psi)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,7 +140,8 @@ class PointProcess(DynamicGNN, ABC):
         h, z_old, elapsed = (  # (rows, ...)
             pad_rows(x.flatten(0, 1)) for x in (structure.flip(1), z, level.encoded["elapsed"])
         )
-        z_new = torch.sigmoid(self.structure(torch.sigmoid(h)) + self.recurrence(z_old) + elapsed)
+        said = linear(self.structure, torch.sigmoid(h))
+        z_new = torch.sigmoid(said + linear(self.recurrence, z_old) + elapsed)
         return z_new[: 2 * len(z)].view_as(z)
 
     def embed(self, events: Events, nodes: Nodes) -> Tensor:
@@ -157,11 +159,12 @@ class PointProcess(DynamicGNN, ABC):
         """
         first, second = self.omega.weight.chunk(2, dim=1)
         omega = (first + second) / 2
-        g = F.linear(z_a, omega) + F.linear(z_b, omega) + self.omega.bias
+        g = product(z_a, omega) + product(z_b, omega) + self.omega.bias
         if self.interaction is not None:
             between = (self.interaction + self.interaction.transpose(1, 2)) / 2
-            turned = torch.einsum("nud,kde->nek", z_a - 0.5, between)  # (n, width, kinds); u is 1
-            g = g + torch.bmm(z_b - 0.5, turned)
+            by_kind = between.flatten(0, 1)  # (kinds x width, width), as it is symmetric
+            turned = product(z_a.squeeze(1) - 0.5, by_kind).view(-1, *between.shape[:2])
+            g = g + products(z_b - 0.5, turned)
         rate: Tensor = _ScaledSoftplus.apply(g, self.psi)  # type: ignore[no-untyped-call]
         return rate
 

@@ -20,7 +20,7 @@ from .base import DynamicGNN, Reads
 from .chain import Chain, Scanned
 from .decoder import pair_logits, pair_losses
 from .pairs import Pairs, Priced
-from .rows import pad_rows
+from .rows import linear, pad_rows, product
 from .scans.attention import losses_of_rows
 from .scans.memory import Times, scan_gru, scan_tanh
 from .time_encoding import Drift, TimeEncoding, can_compile
@@ -263,6 +263,5 @@ class _Sum(nn.Module):
         real = mask.to(own.dtype).unsqueeze(-2)  # (n, m, 1, k)
         total = torch.cat([real @ near, real @ edges], dim=-1).squeeze(-2)
         count = real.sum(-1)  # (n, m, 1)
-        heard = F.linear(total, self.near.weight) + count * self.near.bias
-        z: Tensor = self.both(torch.cat([own, torch.relu(heard)], dim=-1))
-        return z
+        heard = product(total, self.near.weight) + count * self.near.bias
+        return linear(self.both, torch.cat([own, torch.relu(heard)], dim=-1))

@@ -207,7 +207,8 @@ def test_cutting_wide_levels_gives_the_same_run(
 def test_other_models_are_exact_on_a_real_log(new_model: Callable[[], DynamicGNN]) -> None:
     log = real_log("uci", 400)
     assert_same(both(log, new_model, num_candidates=0), 1e-12)
-    assert_same(both(log, new_model, dtype=torch.float32), 1e-6)
+    # the gradient of GruMemory's `kinds`, one number, is a sum of some that are a hundred times it
+    assert_same(both(log, new_model, dtype=torch.float32), 1e-5 if new_model is GruMemory else 1e-6)
 
 
 def test_equal_times_are_taken_in_log_order() -> None:
