@@ -11,6 +11,7 @@ rows get equal results (tested on x86-64, on processors of Intel and AMD, for wi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -28,12 +29,11 @@ def pad_rows(x: Tensor) -> Tensor:
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b of `x` (..., inputs), W (outputs, inputs), row by row independent of the others."""
-    rows = x.reshape(-1, x.shape[-1])
-    count, lacking = len(rows), -rows.shape[1] % INPUTS
+    lacking = -x.shape[-1] % INPUTS
     if lacking:
-        rows, weight = F.pad(rows, (0, lacking, 0, -count % ROWS)), F.pad(weight, (0, lacking))
-    result = F.linear(pad_rows(rows), weight.contiguous(), bias)[:count]
-    return result.view(*x.shape[:-1], result.shape[-1])
+        x, weight = F.pad(x, (0, lacking)), F.pad(weight, (0, lacking))
+    weight = weight.contiguous()
+    return _by_rows(partial(F.linear, weight=weight, bias=bias), x)
 
 
 def linear(layer: nn.Module, x: Tensor) -> Tensor:
@@ -43,9 +43,7 @@ def linear(layer: nn.Module, x: Tensor) -> Tensor:
     """
     if type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks):
         return product(x, layer.weight, layer.bias)
-    rows = x.reshape(-1, x.shape[-1])
-    result: Tensor = layer(pad_rows(rows))[: len(rows)]
-    return result.view(*x.shape[:-1], result.shape[-1])
+    return _by_rows(layer, x)
 
 
 def products(x: Tensor, weights: Tensor) -> Tensor:
@@ -61,3 +59,12 @@ def elementwise(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     if not lacking:
         return function(x)
     return function(F.pad(x.reshape(-1), (0, lacking)))[: x.numel()].view(x.shape)
+
+
+def _by_rows(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """`function` of the rows of `x` (..., inputs), with rows of zeros after them."""
+    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    result = function(pad_rows(rows))
+    if len(result) != len(rows):  # autograd would copy what is cut to its whole length
+        result = result[: len(rows)]
+    return result if x.dim() == 2 else result.view(*x.shape[:-1], result.shape[-1])
