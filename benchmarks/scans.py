@@ -11,14 +11,17 @@ inputs and by weights), at the rate of such products in torch.
 
 `dyrep` has the published intensity, a sum over both ends; `dyrep-bilinear` the one of `train`.
 
-Answer (2026-11-30, 5 pairs, 25 steps, one of two cores).  DyRep: 89 times an event at a time on
+Answer (2026-11-30, 5 pairs, 25 steps, one of two cores). DyRep: 89 times an event at a time on
 social_evolution, 86 github, 88 dnc, 88 uci, 90 reality_call, 84 slashdot_reply (360 to 430 events a
-second); 7 to 22 times levels.  Alone 37,100 (github) to 47,900 events a second (social_evolution).
+second); 7 to 22 times levels. Alone 37,100 (github) to 47,900 events a second (social_evolution).
 The scan takes 6.5 to 8.9 us an event, forward and backward; its products would take 1.0, which is
-10 to 15 %: attention, maxima, sigmoids and the way to the kernels are the rest.  TGN with its GRU
+10 to 15 %: attention, maxima, sigmoids and the way to the kernels are the rest. TGN with its GRU
 memory: 46 to 50 times an event at a time, 2.4 to 7.8 times levels, 21,400 to 24,000 events a second
 alone; its scan takes 12 us, 29 to 32 % of the rate of its products (before it went level by level;
-now two thirds of that).  JODIE: 44 to 46 times, 47,500 to 50,400 events a second, 9 to 11 %.
+now two thirds of that). JODIE: 44 to 46 times, 47,500 to 50,400 events a second, 9 to 11 %. On a
+quiet core of an AMD EPYC (Zen 5, 2026-12-01): DyRep 68 to 82 times, alone 68,400 to 73,100; TGN's
+memory 53 to 62 times, 64,600 to 73,800; JODIE 57 to 66 times, 104,000 to 107,800. There torch's
+products are slower than the scan's own, which is at 133 to 154 % of their rate.
 """
 
 from __future__ import annotations

@@ -15,8 +15,11 @@ of exact TGN, and times torch_geometric's and TGM's: uci 18,852 (1.98, 2.85), gi
 2.65), social_evolution 18,607 (0.97, 2.12), a generated log of a million events 19,575 (3.49,
 4.98). In turns of 20 (100 batches): uci 20,643 (2.48, 3.42), github 21,282 (1.76, 2.88),
 social_evolution 20,538 (0.97, 2.21), messages 22,832 (3.99, 5.90). Another run half an hour apart
-differed by 0.02 to 0.27 of torch_geometric's. On social_evolution torch_geometric's stale batch
-renews the memories of at most 83 nodes, the exact one those of the 400 ends of 200 events
+differed by 0.02 to 0.27 of torch_geometric's. On two quiet cores of an AMD EPYC (Zen 5), in turns
+of one and of 20 batches: uci 28,154 (2.57, 3.38) and 34,981 (3.36, 4.37), github 27,561 (2.26,
+3.31) and 37,806 (2.96, 4.53), social_evolution 30,546 (1.20, 2.48) and 33,592 (1.32, 3.16),
+messages 30,198 (4.66, 5.84) and 43,146 (6.28, 7.98). On social_evolution torch_geometric's stale
+batch renews the memories of at most 83 nodes, the exact one those of the 400 ends of 200 events
 (docs/performance.md). The others, exact, uci, a day before: jodie 50,466, dyrep 29,789 (36,719
 without drift), dygnn 13,733, ldg 9,652; tgn stale 15,536, less than the exact scan. Peak memory on
 uci, MiB: torch_geometric 142, TGM 163, exact tgn 171.

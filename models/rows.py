@@ -5,7 +5,7 @@ left over at the end in another way: so they round a row differently in a batch 
 of a hundred, and on some processors differently at the end than at the beginning.  The tail of an
 elementwise loop does the same.  So rows are computed in multiples of `ROWS`, and their inputs in
 multiples of `INPUTS`: an event's result is the same, bit for bit, alone and in any level, and equal
-rows get equal results (tested on x86-64, on processors of Intel and AMD, for widths up to 200).
+rows get equal results (tested on two kinds of x86-64 processors, for widths up to 200).
 """
 
 from __future__ import annotations
