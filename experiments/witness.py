@@ -25,7 +25,8 @@ from time import monotonic
 TICK = 0.25  # seconds between two looks
 IDLE = 1.4  # times the patience with a stopped rank: for one that others wait for in vain
 BUSY = 0.05  # of a processor: a thread that shows the progress takes less
-GATHER = 1.0  # seconds in which ranks that fail together are heard
+GATHER = 2.0  # seconds in which ranks that fail together are heard
+START = 3.0  # the same at their start, where some load slower; less than one waits to be heard
 LEAVE = 2.0  # seconds in which they may leave before they are killed
 JOIN = 24.0  # times the patience, in which the ranks of this host must come, first and last
 
@@ -38,6 +39,7 @@ class Rank:
     line: socket.socket
     number: int = -1
     begins: bool = False  # it connects to the others
+    has_begun: bool = False  # it does, or did
     waits: str = ""  # what for; empty while it works
     failure: str | None = None
     detail: str = ""  # a traceback, to be shown before it
@@ -95,6 +97,12 @@ class Witness:
         return [rank for rank in self.ranks if not (rank.left or rank.gone)]
 
     @property
+    def is_loading(self) -> bool:
+        """Whether there is a rank that may yet fail as others did before they connected."""
+        come = [r for r in self.ranks if r.has_begun or r.left or r.failure is not None]
+        return len(come) < (self.here or self.size)
+
+    @property
     def all_failed(self) -> bool:
         return len(self.ranks) == self.size and all(rank.failure is not None for rank in self.ranks)
 
@@ -122,9 +130,12 @@ class Witness:
         Others may fail since it did, or as it did; and a death that follows a failure so soon is
         the cause of it, since those who fail wait to be heard.
         """
-        until = monotonic() + GATHER
-        while not (lost.gone or self.all_failed) and monotonic() < until:
-            other = self.hear(until - monotonic())
+        first, at_start = monotonic(), not lost.has_begun
+        while not (lost.gone or self.all_failed):
+            until = first + (START if at_start and self.is_loading else GATHER)
+            if monotonic() >= until:
+                break
+            other = self.hear(min(until - monotonic(), TICK))
             lost = other if other is not None and other.gone else lost
         if lost.gone:
             return (
@@ -241,6 +252,7 @@ class Witness:
             if rank.begins and not news.get("begins", True):
                 self.shared |= _shared_memory(rank.pid)  # it may be killed without a word
             rank.begins = news.get("begins", rank.begins)
+            rank.has_begun = rank.has_begun or rank.begins
             rank.waits = news.get("waits", rank.waits)
             rank.failure = news.get("fails", rank.failure)
             rank.detail = news.get("detail", rank.detail)

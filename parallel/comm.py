@@ -86,8 +86,10 @@ class OverMPI(Linked):
         self._wait(start().Test, label, inf if total > LARGE else TURNS)
 
     def abort(self, code: int) -> None:
+        from mpi4py import MPI
+
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # why, has been said; MPI would add to it
-        self._world.Abort(code)
+        MPI.COMM_WORLD.Abort(code)  # of a copy of it MPICH does not pass the code on
 
     def close(self) -> None:
         self._world.Free()

@@ -243,6 +243,17 @@ def test_a_missing_file_is_told_of_once(place: Path) -> None:
     assert text == "error: missing.csv: no such file"
 
 
+def test_what_is_wrong_once_ranks_are_connected_is_all_that_is_said(place: Path) -> None:
+    """The code of the job is that of the error; MPI, which would call it a crash, adds nothing."""
+    (place / "empty.csv").write_text("src,dst,t\n")
+    words = ("train", "empty.csv", "--output", "never", "--quiet")
+    code, out, err = finish(launch(place, 3, *words))
+    assert (code, out) == (2, "")
+    text = re.sub(r"^rank \d of \d: ", "", err)  # of one that fails long before the rest
+    assert text == "error: the log holds no event: there is nothing to train on\n"
+    assert not (place / "never").exists()
+
+
 def test_a_command_for_one_process_is_refused_on_ranks(place: Path) -> None:
     text = refusal_by_all(launch(place, 2, "inspect", "log.csv"))
     expected = "`inspect` runs in one process: start it without mpiexec (got 2 ranks)"
